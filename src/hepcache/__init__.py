@@ -1,0 +1,31 @@
+"""Cache-affine analysis of high-energy-physics data.
+
+The second pass over a dataset, and every pass after it, runs at the speed of
+local SSDs: chunks of events go, cycle after cycle, to the host that already
+holds their columns.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Where each public name lives. They are imported at first use, because coffea
+# takes seconds to import and `hepcache --help` must not.
+_HOMES: dict[str, str] = {}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hepcache' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,1 @@
+"""Samples, and benchmarks that print a peer beside us."""

@@ -1,0 +1,1 @@
+"""Columns kept on local SSD, shared by the processes of a host."""

@@ -1,0 +1,1 @@
+"""Segments and chunks: where files are cut. Pure."""

@@ -1,0 +1,62 @@
+"""The command's frame: its sub-commands, and how an error becomes one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from hepcache import __version__
+from hepcache.errors import ConfigurationError, HepcacheError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="hepcache",
+    help="Analyse NanoAOD in cycles on a cluster that remembers which host holds which columns.",
+    epilog="Start with 'hepcache demo'. Every command has --help; errors show a traceback with "
+    "'hepcache --debug COMMAND ...'.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hepcache {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error, not just its line.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001 - the callback does the work
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    context.obj = {"debug": debug}
+
+
+def main() -> None:
+    """Run the command line; the exit code is 0, 1 (it failed) or 2 (bad arguments)."""
+    debug = "--debug" in sys.argv
+    try:
+        app(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except (click.Abort, KeyboardInterrupt):
+        raise SystemExit("hepcache: interrupted") from None
+    except (HepcacheError, OSError, ValueError, ImportError) as error:
+        if debug:
+            raise
+        typer.echo(f"hepcache: {error}", err=True)
+        raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None

@@ -1,0 +1,1 @@
+"""Clusters whose workers know their host and its cache."""

@@ -1,0 +1,1 @@
+"""Columns, from the cache or else from their source."""

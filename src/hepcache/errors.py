@@ -1,0 +1,181 @@
+"""Every error hepcache raises, in one tree.
+
+Each class is also the builtin a caller would expect to catch, keeps what it
+knows as attributes, and says what to do next in its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "BadFileError",
+    "BadFilesetError",
+    "CacheDirectoryError",
+    "CatalogueError",
+    "ClusterError",
+    "ConfigurationError",
+    "HepcacheError",
+    "OriginError",
+    "ProcessorError",
+    "RecompressError",
+    "UnknownColumnError",
+]
+
+
+class HepcacheError(Exception):
+    """Root of the tree: catch it to catch all that hepcache itself raises."""
+
+
+class ConfigurationError(HepcacheError, ValueError):
+    """A setting, an argument or an option has no meaning as given.
+
+    Parameters
+    ----------
+    name
+        The setting, argument or option.
+    expected
+        What it takes.
+    found
+        What was given.
+    """
+
+    def __init__(self, name: str, expected: str, found: object) -> None:
+        self.name, self.expected, self.found = name, expected, found
+        super().__init__(f"{name}: expected {expected}, found {found!r}")
+
+
+class BadFilesetError(HepcacheError, ValueError):
+    """A fileset can't be understood, or leads to no file at all.
+
+    Parameters
+    ----------
+    problem
+        What is wrong, with the fix.
+    where
+        The dataset, key or path concerned.
+    """
+
+    def __init__(self, problem: str, where: str = "") -> None:
+        self.problem, self.where = problem, where
+        super().__init__(f"fileset {where}: {problem}" if where else f"fileset: {problem}")
+
+
+class BadFileError(HepcacheError, OSError):
+    """Files of a fileset can't be analysed; all of them are named at once.
+
+    Parameters
+    ----------
+    problems
+        Path to reason, for every file concerned.
+    """
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        self.problems = dict(problems)
+        lines = "\n".join(f"  {path}: {reason}" for path, reason in self.problems.items())
+        count = len(self.problems)
+        noun = "file" if count == 1 else "files"
+        super().__init__(
+            f"{count} {noun} can't be analysed:\n{lines}\n"
+            "Mend or remove them, or skip them with skipbadfiles=True (--skip-bad-files)."
+        )
+
+
+class CatalogueError(HepcacheError, OSError):
+    """The catalogue of known files can't be read or written.
+
+    Parameters
+    ----------
+    path
+        The catalogue's file.
+    problem
+        What went wrong, with the fix.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"catalogue {path}: {problem}")
+
+
+class CacheDirectoryError(HepcacheError, PermissionError):
+    """A cache directory is refused, because others could read or write it.
+
+    Parameters
+    ----------
+    path
+        The directory.
+    problem
+        Why it is refused, with the fix.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"cache directory {path}: {problem}")
+
+
+class OriginError(HepcacheError, OSError):
+    """The place where a file really lives refused, failed or gave too little.
+
+    Parameters
+    ----------
+    path
+        The file at its origin.
+    problem
+        The origin's own words, or what was expected and found.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"origin of {path}: {problem}")
+
+
+class UnknownColumnError(HepcacheError, KeyError):
+    """A column is not in the file.
+
+    Parameters
+    ----------
+    column
+        The column asked for.
+    path
+        The file.
+    near
+        Columns with similar names.
+    """
+
+    def __init__(self, column: str, path: str, near: Sequence[str] = ()) -> None:
+        self.column, self.path, self.near = column, path, tuple(near)
+        super().__init__(column)
+
+    def __str__(self) -> str:
+        hint = f"; near names: {', '.join(self.near)}" if self.near else ""
+        return f"no column {self.column!r} in {self.path}{hint}"
+
+
+class ClusterError(HepcacheError, RuntimeError):
+    """A cluster can't do what was asked: no workers, no plugin, wrong versions."""
+
+
+class ProcessorError(HepcacheError, RuntimeError):
+    """A processor can't be loaded, or failed on a chunk.
+
+    Parameters
+    ----------
+    problem
+        What went wrong, with the fix.
+    """
+
+
+class RecompressError(HepcacheError, OSError):
+    """A recompressed copy is not equal to its input, or could not be written.
+
+    Parameters
+    ----------
+    path
+        The input.
+    problem
+        What differs or failed.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"recompress {path}: {problem}")

@@ -1,0 +1,1 @@
+"""Filesets, and the catalogue of files that are known."""

@@ -1,0 +1,1 @@
+"""coffea on top of the reader: NanoEvents, Runner and executor."""

@@ -1,0 +1,1 @@
+"""What a run did: record, summary, figures, HTML."""

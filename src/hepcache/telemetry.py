@@ -1,0 +1,108 @@
+"""What is counted while a run goes on, and how it is written down.
+
+A chunk's record is made on the worker that processed it and travels inside
+the chunk's own result, so a record arrives exactly as often as its result is
+counted: once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+__all__ = ["CAUSES", "Cause", "ChunkRecord", "ReadLog"]
+
+Cause = Literal["hit", "miss", "stolen", "evicted", "stale", "corrupt"]
+"""Where a column of a segment came from; all but ``hit`` were read at the origin."""
+
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+
+
+@dataclass(slots=True)
+class ReadLog:
+    """Counts of one chunk's reading; one per chunk, not shared by threads.
+
+    Attributes
+    ----------
+    causes
+        Columns of segments by cause.
+    cause_bytes
+        Decoded bytes of those columns by cause.
+    cache_bytes
+        Bytes taken from the SSD.
+    origin_bytes
+        Bytes requested from the origin.
+    read_s, decode_s
+        Seconds spent waiting for bytes, and decoding them.
+    columns
+        Names of the columns touched.
+    """
+
+    causes: Counter[Cause] = field(default_factory=Counter)
+    cause_bytes: Counter[Cause] = field(default_factory=Counter)
+    cache_bytes: int = 0
+    origin_bytes: int = 0
+    read_s: float = 0.0
+    decode_s: float = 0.0
+    columns: set[str] = field(default_factory=set)
+
+    def count(self, cause: Cause, nbytes: int) -> None:
+        """Count one column of one segment of ``nbytes`` decoded bytes."""
+        self.causes[cause] += 1
+        self.cause_bytes[cause] += nbytes
+        if cause == "hit":
+            self.cache_bytes += nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRecord:
+    """What one chunk cost, and where its bytes came from.
+
+    Attributes
+    ----------
+    dataset, path, uuid, tree, start, stop, segment
+        Which chunk: entries ``start`` to ``stop`` of a tree, and the first
+        entry of the segment in which it begins.
+    host, worker
+        Who processed it.
+    owner
+        The host that placement had chosen; ``""`` where nothing was placed.
+    began, ended
+        Seconds since the epoch, on the worker's clock.
+    open_s, read_s, decode_s, process_s
+        Seconds: to make the events, waiting for bytes, decoding, and all of
+        the processor's own time (reading is lazy, so it includes the reading).
+    causes, cause_bytes
+        Columns of segments, and their decoded bytes, by cause.
+    cache_bytes, origin_bytes
+        Bytes from the SSD and bytes requested from the origin.
+    columns
+        Number of columns touched.
+    """
+
+    dataset: str
+    path: str
+    uuid: str
+    tree: str
+    start: int
+    stop: int
+    segment: int
+    host: str
+    worker: str
+    owner: str
+    began: float
+    ended: float
+    open_s: float
+    read_s: float
+    decode_s: float
+    process_s: float
+    causes: dict[str, int]
+    cause_bytes: dict[str, int]
+    cache_bytes: int
+    origin_bytes: int
+    columns: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON-ready values."""
+        return asdict(self)
