@@ -1,1 +1,19 @@
 """Columns, from the cache or else from their source."""
+
+from hepcache.columns.column import Column, Counted, Flat, Nested
+from hepcache.columns.reader import Reader
+from hepcache.columns.source import Source, TreeRef
+from hepcache.columns.uproot_source import UprootSource, forget_sources, open_source
+
+__all__ = [
+    "Column",
+    "Counted",
+    "Flat",
+    "Nested",
+    "Reader",
+    "Source",
+    "TreeRef",
+    "UprootSource",
+    "forget_sources",
+    "open_source",
+]

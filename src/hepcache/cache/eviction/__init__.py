@@ -1,0 +1,8 @@
+"""Which columns have to go when space is short: one policy a file, all pure."""
+
+from __future__ import annotations
+
+from hepcache.cache.eviction.candidates import Candidates, EvictionPolicy
+from hepcache.cache.eviction.lru import LRU
+
+__all__ = ["LRU", "Candidates", "EvictionPolicy"]

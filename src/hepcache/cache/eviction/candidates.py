@@ -1,0 +1,66 @@
+"""What a policy is told, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Candidates", "EvictionPolicy", "until_freed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """All stored columns at one moment, as arrays of shape ``(n_columns,)``.
+
+    Attributes
+    ----------
+    nbytes
+        Bytes on the volume.
+    born
+        When it was stored: any number that grows.
+    last
+        Time of the last use on the ledger's clock, which counts uses; 0 where
+        nothing is remembered.
+    gap
+        Time between the last two uses; 0 where there was only one.
+    uses
+        Number of uses remembered, storing included.
+    now
+        Time on the ledger's clock.
+    """
+
+    nbytes: NDArray[np.int64]
+    born: NDArray[np.int64]
+    last: NDArray[np.int64]
+    gap: NDArray[np.int64]
+    uses: NDArray[np.int64]
+    now: int
+
+
+class EvictionPolicy(Protocol):
+    """Chooses what has to go; pure."""
+
+    name: str
+
+    def victims(self, candidates: Candidates, excess_bytes: int) -> NDArray[np.intp]:
+        """Return the positions of columns to evict, most expendable first.
+
+        Parameters
+        ----------
+        candidates
+            All stored columns.
+        excess_bytes
+            Bytes to free at least, where there are so many.
+        """
+        ...
+
+
+def until_freed(
+    order: NDArray[np.intp], nbytes: NDArray[np.int64], excess_bytes: int
+) -> NDArray[np.intp]:
+    """Return as much of an order as frees enough bytes."""
+    freed = np.cumsum(nbytes[order])
+    return order[: int(np.searchsorted(freed, excess_bytes)) + 1]

@@ -1,0 +1,246 @@
+"""Reading and writing of one stored column."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from hepcache.cache.format import (
+    PREAMBLE_BYTES,
+    BufferRecord,
+    Damage,
+    Header,
+    header_bytes,
+    pack_header,
+    padded,
+    parse_header,
+    peek_digest,
+)
+from hepcache.cache.layout import scan
+from hepcache.cache.mapping import map_file
+from hepcache.cache.model import Entry
+
+__all__ = [
+    "Fingerprint",
+    "encode",
+    "read_column",
+    "remove_garbage",
+    "replace_file",
+    "stored_digest",
+    "verify_payloads",
+]
+
+Fingerprint = tuple[int, int, int, int]
+"""Inode, modification time in ns, length, header checksum: what was verified once."""
+
+_MAX_PIECES = 512  # of one writev; the kernel takes 1024
+_serial = itertools.count()
+_token = os.urandom(4).hex()
+
+
+def read_column(path: str, digest: bytes | None) -> tuple[Header, NDArray[np.uint8], Fingerprint]:
+    """Map a stored column and check its header.
+
+    Parameters
+    ----------
+    path
+        The file.
+    digest
+        Digest of the key that should be in it; ``None`` takes any.
+
+    Returns
+    -------
+    Header, numpy.ndarray, Fingerprint
+        The header, the whole file mapped as bytes, and what identifies both.
+
+    Raises
+    ------
+    FileNotFoundError
+        Nothing is stored.
+    Damage, ForeignFile
+        Something else is there.
+    OSError
+        The file can't be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(descriptor)
+        nbytes = found.st_size
+        if nbytes < PREAMBLE_BYTES:
+            raise Damage(f"{nbytes} bytes are too few for a header")
+        data = map_file(descriptor, nbytes)
+    finally:
+        os.close(descriptor)
+    header = parse_header(data.data, digest)
+    if header.file_bytes != nbytes:
+        raise Damage(f"{nbytes} bytes where {header.file_bytes} were written")
+    return header, data, (found.st_ino, found.st_mtime_ns, nbytes, header.checksum)
+
+
+def verify_payloads(header: Header, data: NDArray[np.uint8]) -> None:
+    """Compare every buffer of a mapped column with its checksum.
+
+    Raises
+    ------
+    Damage
+        One differs.
+    """
+    for number, record in enumerate(header.buffers):
+        payload = data[record.offset : record.offset + padded(record.stored_bytes)]
+        if xxhash.xxh3_64_intdigest(payload.data) != record.checksum:
+            raise Damage(f"the checksum of buffer {number} differs")
+
+
+def encode(digest: bytes, entry: Entry, tenant: str) -> tuple[int, list[Any]]:
+    """Return the length of a column's file and its pieces in order.
+
+    Parameters
+    ----------
+    digest
+        Digest of the key.
+    entry
+        What to store, of storable types.
+    tenant
+        Who stores it.
+    """
+    arrays = tuple(np.asarray(buffer, order="C") for buffer in entry.buffers)
+    length = offset = header_bytes(entry.meta, tenant, arrays)
+    records, pieces = [], []
+    for array in arrays:
+        raw = array.reshape(-1).view(np.uint8)
+        padding = b"\0" * (padded(raw.nbytes) - raw.nbytes)
+        checksum = xxhash.xxh3_64(raw.data)
+        checksum.update(padding)
+        records.append(
+            BufferRecord(
+                array.dtype, array.shape, 0, 0, offset, raw.nbytes, raw.nbytes, checksum.intdigest()
+            )
+        )
+        pieces += [raw.data, padding]
+        offset += raw.nbytes + len(padding)
+    header = Header(digest, offset, entry.meta, tenant, tuple(records))
+    return offset, [pack_header(header, length), *(piece for piece in pieces if len(piece))]
+
+
+def replace_file(path: str, temporary: str, pieces: Sequence[Any], modified_ns: int | None) -> None:
+    """Write a file so that its name never shows anything but all of it.
+
+    Parameters
+    ----------
+    path
+        Final name.
+    temporary
+        Directory on the same volume for the unfinished file. It stays locked
+        while it is written: one that can be locked was left by a crash.
+    pieces
+        Bytes in order.
+    modified_ns
+        Modification time to set, or ``None`` for now.
+
+    Raises
+    ------
+    OSError
+        It can't be written; nothing is left behind.
+
+    Notes
+    -----
+    There is no fsync: what a power cut tears, the checksum catches.
+    """
+    name = f"{temporary}/{os.getpid()}-{_token}-{next(_serial)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(name, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _write(descriptor, pieces)
+        if modified_ns is not None:
+            os.utime(descriptor, ns=(modified_ns, modified_ns))
+        _rename(name, path)
+    except BaseException:
+        _unlink(name)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, pieces: Sequence[Any]) -> None:
+    waiting = [memoryview(piece) for piece in pieces]
+    while waiting:
+        written = os.writev(descriptor, waiting[:_MAX_PIECES])
+        if written == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = 0
+        while done < len(waiting) and written >= len(waiting[done]):
+            written -= len(waiting[done])
+            done += 1
+        waiting = waiting[done:]
+        if written:
+            waiting[0] = waiting[0][written:]
+
+
+def _rename(name: str, path: str) -> None:
+    for _ in range(8):
+        try:
+            os.rename(name, path)  # noqa: PTH104 - a Path costs more than the call
+        except FileNotFoundError:
+            # Not made yet, or an evictor has just removed the empty directory.
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)  # noqa: PTH103, PTH120
+        else:
+            return
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _unlink(name: str) -> bool:
+    try:
+        os.unlink(name)  # noqa: PTH108
+    except OSError:
+        return False
+    return True
+
+
+def stored_digest(path: str) -> bytes | None:
+    """Return the key's digest that a file claims, unchecked, or ``None``."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            return peek_digest(os.pread(descriptor, PREAMBLE_BYTES, 0))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+
+
+def remove_garbage(temporary: str) -> int:
+    """Remove what writers that no longer live have left behind.
+
+    Parameters
+    ----------
+    temporary
+        The directory of unfinished files.
+
+    Returns
+    -------
+    int
+        Number of files removed.
+    """
+    removed = 0
+    for entry in scan(temporary):
+        try:
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            removed += _unlink(entry.path)
+        except OSError:
+            continue  # its writer lives
+        finally:
+            os.close(descriptor)
+    return removed

@@ -1,0 +1,71 @@
+"""What is stored, read off the directories themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hepcache.cache.layout import SUFFIX, Layout, from_file_name, scan
+from hepcache.cache.model import ColumnKey
+
+__all__ = ["Stored", "columns", "segment_range"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One stored column.
+
+    Attributes
+    ----------
+    path
+        Its file.
+    key
+        Its key; ``None`` where a name was too long and only its hash is left.
+    nbytes
+        Bytes it occupies on the volume.
+    stored_ns
+        When it was stored, in ns, on this host's own clock that never goes back.
+    uid
+        The user id that stored it.
+    """
+
+    path: str
+    key: ColumnKey | None
+    nbytes: int
+    stored_ns: int
+    uid: int
+
+
+def segment_range(name: str) -> tuple[int, int] | None:
+    """Return the entry range in the name of a segment's directory."""
+    start, _, stop = name.partition("-")
+    return (int(start), int(stop)) if start.isdecimal() and stop.isdecimal() else None
+
+
+def columns(layout: Layout) -> Iterator[Stored]:
+    """Yield everything that is stored now, in no order.
+
+    Parameters
+    ----------
+    layout
+        Paths of the cache directory.
+    """
+    for file in scan(str(layout.columns)):
+        uuid, _, tag = (from_file_name(file.name) or "").rpartition("-")
+        for tree in scan(file.path):
+            tree_name = from_file_name(tree.name)
+            for segment in scan(tree.path):
+                entries = segment_range(segment.name)
+                for column in scan(segment.path):
+                    if not column.name.endswith(SUFFIX):
+                        continue
+                    try:
+                        found = column.stat(follow_symlinks=False)
+                    except OSError:
+                        continue
+                    name = from_file_name(column.name.removesuffix(SUFFIX))
+                    known = uuid and entries and tree_name is not None and name is not None
+                    key = ColumnKey(uuid, tag, tree_name, *entries, name) if known else None
+                    yield Stored(
+                        column.path, key, found.st_blocks * 512, found.st_mtime_ns, found.st_uid
+                    )

@@ -1,0 +1,234 @@
+"""What the processes of a host remember together: counters, and who used what when.
+
+One file of fixed size, read and written in place with single system calls.
+It is a memory, not a truth: without it, or with it damaged, the cache
+gives the same data and only evicts less wisely. It is not memory-mapped,
+because a write to a mapped file on a full disk kills the process.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hepcache.cache.locks import exclusive
+
+__all__ = ["EVICTED", "SLOT", "Ledger", "Slot"]
+
+SLOT = np.dtype(
+    [("key", "<u8"), ("last", "<u8"), ("gap", "<u8"), ("uses", "<u4"), ("flags", "<u4")]
+)
+"""One remembered key: its hash, the time of its last use on the ledger's own
+clock, which counts uses, the time between its last two uses (0: one use),
+the number of uses, and flags."""
+
+EVICTED = 1
+"""Flag of a slot: the key was stored and had to go."""
+
+_MAGIC, _VERSION = b"HCLEDGER", 1
+_HEAD = struct.Struct("<8sII")
+_HEAD_BYTES = 4096
+_RECORD = struct.Struct("<QQQII")
+_NUMBER = struct.Struct("<q")
+_GENERATION, _STAMP, _CLOCK, _USED, _HAND = range(64, 64 + 5 * 8, 8)
+_LOCK = (1 << 62) + 1  # beyond every key's number
+_PENDING = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What is remembered of one key; the fields of :data:`SLOT`."""
+
+    key: int
+    last: int
+    gap: int
+    uses: int
+    flags: int
+
+
+_UNKNOWN = Slot(0, 0, 0, 0, 0)
+
+
+class Ledger:
+    """The shared memory of one cache directory.
+
+    Parameters
+    ----------
+    path
+        Its file.
+    locks
+        The file of locks.
+    slots
+        Number of keys to remember where the file has to be made; a later key
+        may overwrite an earlier one of the same slot.
+
+    Attributes
+    ----------
+    fresh
+        Whether nothing was known, so that what is stored should be measured.
+    """
+
+    def __init__(self, path: Path, locks: Path, slots: int = 1 << 17) -> None:
+        self._locks = locks
+        self._pending: list[tuple[int, int]] = []
+        self._guard = threading.Lock()
+        self._slots = slots
+        self.fresh = False
+        self._descriptor = -1
+        try:
+            self._open(path)
+        except OSError:
+            # A ledger of this process alone still keeps the capacity.
+            self._close()
+            self._descriptor = os.memfd_create("hepcache-ledger")
+            self._format()
+
+    @property
+    def generation(self) -> int:
+        """A number that grows with every change of what is stored."""
+        return self._number(_GENERATION)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes on the volume that stored columns are believed to occupy."""
+        return self._number(_USED)
+
+    def add_used(self, nbytes: int, limit_bytes: int | None = None) -> bool:
+        """Add to the bytes in use unless that would exceed a limit.
+
+        Returns
+        -------
+        bool
+            Whether it was added.
+        """
+        with self._guard, exclusive(self._locks, _LOCK):
+            used = self._number(_USED) + nbytes
+            if limit_bytes is not None and used > limit_bytes:
+                return False
+            self._set(_USED, max(used, 0))
+            self._set(_GENERATION, self._number(_GENERATION) + 1)
+            return True
+
+    def set_used(self, measure: Callable[[], int]) -> int:
+        """Replace the bytes in use by what a measurement finds meanwhile."""
+        with self._guard, exclusive(self._locks, _LOCK):
+            used = measure()
+            self._set(_USED, used)
+            self._set(_GENERATION, self._number(_GENERATION) + 1)
+            return used
+
+    def stamp_ns(self) -> int:
+        """Return a time in ns that is later than any given before on this host.
+
+        It is the wall clock unless that was moved back, so that the order in
+        which columns were stored survives a wrong clock.
+        """
+        with self._guard:
+            stamp = max(time.time_ns(), self._number(_STAMP) + 1)
+            self._set(_STAMP, stamp)
+            return stamp
+
+    def touch(self, key: int, flags: int = 0) -> None:
+        """Remember a use of a key, and what it now is; written down in batches."""
+        self._pending.append((key, flags))
+        if len(self._pending) >= _PENDING:
+            self.flush()
+
+    def mark(self, key: int, flags: int) -> None:
+        """Set a key's flags at once, without counting a use."""
+        found = self.look(key)
+        self._put(Slot(key, found.last, found.gap, found.uses, flags))
+
+    def look(self, key: int) -> Slot:
+        """Return what is remembered of a key; zeros when nothing is."""
+        record = self._read(self._offset(key), _RECORD.size)
+        if record is None:
+            return _UNKNOWN
+        slot = Slot(*_RECORD.unpack(record))
+        return slot if slot.key == key else _UNKNOWN
+
+    def flush(self) -> None:
+        """Write down the uses that are still in this process only."""
+        with self._guard:
+            pending, self._pending = self._pending, []
+            now = max(self._number(_CLOCK), 0)
+            for now, (key, flags) in enumerate(pending, now + 1):
+                slot = self.look(key)
+                gap = max(now - slot.last, 1) if slot.uses else 0
+                self._put(Slot(key, now, gap, min(slot.uses + 1, 1 << 20), flags))
+            self._set(_CLOCK, now)
+
+    def table(self) -> tuple[NDArray[np.void], int]:
+        """Return all slots, dtype :data:`SLOT`, and the time on the ledger's clock."""
+        self.flush()
+        data = self._read(_HEAD_BYTES, self._slots * SLOT.itemsize)
+        if data is None:
+            return np.zeros(self._slots, dtype=SLOT), 0
+        return np.frombuffer(data, dtype=SLOT), self._number(_CLOCK)
+
+    def close(self) -> None:
+        """Write down what is pending and let the file go."""
+        self.flush()
+        self._close()
+
+    def _open(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = self._descriptor = os.open(path, flags, 0o600)
+        with exclusive(self._locks, _LOCK):
+            head = os.pread(descriptor, _HEAD.size, 0)
+            magic, version, slots = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0, 0)
+            size = _HEAD_BYTES + slots * SLOT.itemsize
+            sound = slots > 0 and os.fstat(descriptor).st_size == size
+            if (magic, version) == (_MAGIC, _VERSION) and sound:
+                self._slots = slots
+            else:
+                self._format()
+
+    def _format(self) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.ftruncate(self._descriptor, _HEAD_BYTES + self._slots * SLOT.itemsize)
+        os.pwrite(self._descriptor, _HEAD.pack(_MAGIC, _VERSION, self._slots), 0)
+        self.fresh = True
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _offset(self, key: int) -> int:
+        return _HEAD_BYTES + (key % self._slots) * SLOT.itemsize
+
+    def _read(self, offset: int, nbytes: int) -> bytes | None:
+        try:
+            data = os.pread(self._descriptor, nbytes, offset)
+        except OSError:
+            return None
+        return data if len(data) == nbytes else None
+
+    def _write(self, offset: int, data: Any) -> None:
+        try:
+            os.pwrite(self._descriptor, data, offset)
+        except OSError:
+            return
+
+    def _number(self, offset: int) -> int:
+        data = self._read(offset, _NUMBER.size)
+        return 0 if data is None else int(_NUMBER.unpack(data)[0])
+
+    def _set(self, offset: int, value: int) -> None:
+        self._write(offset, _NUMBER.pack(value))
+
+    def _put(self, slot: Slot) -> None:
+        self._write(
+            self._offset(slot.key),
+            _RECORD.pack(slot.key, slot.last, slot.gap, slot.uses, slot.flags),
+        )

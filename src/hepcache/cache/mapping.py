@@ -1,0 +1,76 @@
+"""Read-only memory maps that hold no file descriptor.
+
+``mmap.mmap`` keeps a duplicate of its descriptor for as long as any array
+lives; an analysis that touches 120 columns in a few chunks at once would run
+into the usual limit of 1024. So the system call is used itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["map_file"]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+]  # fmt: skip
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_mmap, _munmap = _libc.mmap, _libc.munmap
+_FAILED = ctypes.c_void_p(-1).value
+
+
+class _Map:
+    """Owns one mapping; numpy arrays over it keep it alive."""
+
+    __slots__ = ("__array_interface__", "_address", "_nbytes")
+
+    def __init__(self, descriptor: int, nbytes: int) -> None:
+        # Private, so that nothing could reach the file even if a page were writable.
+        address = _mmap(None, nbytes, mmap.PROT_READ, mmap.MAP_PRIVATE, descriptor, 0)
+        if address == _FAILED:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        self._address, self._nbytes = address, nbytes
+        self.__array_interface__: dict[str, Any] = {
+            "data": (address, True),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self, munmap: Any = _munmap) -> None:
+        if hasattr(self, "_address"):
+            munmap(self._address, self._nbytes)
+
+
+def map_file(descriptor: int, nbytes: int) -> NDArray[np.uint8]:
+    """Return a file's first bytes as an array in place.
+
+    Parameters
+    ----------
+    descriptor
+        Open for reading; it may be closed at once.
+    nbytes
+        Length, at least 1 and at most the file's.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(nbytes,)``, dtype ``uint8``, read-only, aligned to a page. The
+        map lives as long as the array or a view of it; the file may be
+        unlinked meanwhile.
+
+    Raises
+    ------
+    OSError
+        The kernel refused.
+    """
+    return np.asarray(_Map(descriptor, nbytes))

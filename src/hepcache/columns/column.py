@@ -1,0 +1,155 @@
+"""A decoded column of an entry range, and the form in which the cache keeps it.
+
+Three kinds cover everything. *Flat*: one value per entry. *Counted*: lists
+whose lengths another column of the tree holds (``nJet`` for ``Jet_pt``), so
+that only the content is kept and thirty columns share one set of offsets.
+*Nested*: anything else, as awkward buffers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import awkward as ak
+import numpy as np
+from numpy.typing import NDArray
+
+from hepcache.cache.model import Entry
+
+__all__ = ["Column", "Counted", "Flat", "Nested", "from_entry", "joined", "to_entry"]
+
+Values: TypeAlias = NDArray[Any]
+Offsets: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """One value per entry.
+
+    Attributes
+    ----------
+    values
+        Shape ``(n_entries,)``.
+    """
+
+    values: Values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded size in bytes."""
+        return int(self.values.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Lists whose lengths are another column's values.
+
+    Attributes
+    ----------
+    length
+        Number of entries.
+    content
+        Shape ``(n_items,)``: the items of all lists, one after the other.
+    counter
+        Name of the column of lengths.
+    """
+
+    length: int
+    content: Values
+    counter: str
+
+    def __len__(self) -> int:
+        return self.length
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded size in bytes."""
+        return int(self.content.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """Any other structure.
+
+    Attributes
+    ----------
+    layout
+        Awkward layout of length ``n_entries``.
+    """
+
+    layout: ak.contents.Content
+
+    def __len__(self) -> int:
+        return int(self.layout.length)
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded size in bytes."""
+        return int(self.layout.nbytes)
+
+
+Column: TypeAlias = Flat | Counted | Nested
+
+
+def to_entry(column: Column) -> Entry:
+    """Return what the cache keeps of a column.
+
+    Parameters
+    ----------
+    column
+        A column of one whole segment.
+
+    Returns
+    -------
+    Entry
+        JSON in ``meta``, numpy arrays in ``buffers``; nothing is pickled.
+    """
+    meta: dict[str, Any]
+    if isinstance(column, Flat):
+        meta, buffers = {"kind": "flat"}, (column.values,)
+    elif isinstance(column, Counted):
+        meta = {"kind": "counted", "length": column.length, "counter": column.counter}
+        buffers = (column.content,)
+    else:
+        form, length, container = ak.to_buffers(ak.to_packed(column.layout, highlevel=False))
+        keys = list(container)
+        meta = {"kind": "nested", "length": length, "form": form.to_dict(), "keys": keys}
+        buffers = tuple(np.ascontiguousarray(container[key]) for key in keys)
+    return Entry(json.dumps(meta, separators=(",", ":")).encode(), buffers)
+
+
+def from_entry(entry: Entry) -> Column:
+    """Return the column that :func:`to_entry` was given, without copying.
+
+    Parameters
+    ----------
+    entry
+        What the cache held.
+
+    Raises
+    ------
+    ValueError
+        The entry was not written by :func:`to_entry`.
+    """
+    meta = json.loads(entry.meta)
+    kind = meta["kind"]
+    if kind == "flat":
+        return Flat(entry.buffers[0])
+    if kind == "counted":
+        return Counted(meta["length"], entry.buffers[0], meta["counter"])
+    if kind != "nested":
+        raise ValueError(f"unknown kind of column {kind!r}")
+    container = dict(zip(meta["keys"], entry.buffers, strict=True))
+    form = ak.forms.from_dict(meta["form"])
+    return Nested(ak.from_buffers(form, meta["length"], container, highlevel=False))
+
+
+def joined(arrays: Sequence[Values]) -> Values:
+    """Return the arrays one after the other; a single one is not copied."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

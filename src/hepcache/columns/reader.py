@@ -1,0 +1,193 @@
+"""Columns of an entry range: from the cache, else from the source, which fills the cache."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import awkward as ak
+import numpy as np
+
+from hepcache.cache.model import ColumnKey, Entry
+from hepcache.cache.store import ColumnCache
+from hepcache.chunks.segments import overlapping
+from hepcache.columns.column import (
+    Column,
+    Counted,
+    Flat,
+    Nested,
+    Offsets,
+    Values,
+    from_entry,
+    joined,
+    to_entry,
+)
+from hepcache.columns.source import Source, TreeRef
+from hepcache.errors import OriginError
+from hepcache.telemetry import Cause, ReadLog
+
+__all__ = ["Reader"]
+
+
+class Reader:
+    """Reads columns of one tree for one chunk.
+
+    Parameters
+    ----------
+    ref
+        The tree.
+    cache
+        This host's cache, or ``None`` to read everything at the origin.
+    open_source
+        Opens the tree at its origin; called only when a column is missing.
+    log
+        Where causes, bytes and seconds are counted.
+
+    Notes
+    -----
+    A reader belongs to one thread. It keeps the columns it has given out, so
+    that a counter serves all columns it counts; drop it with its chunk.
+    """
+
+    def __init__(
+        self,
+        ref: TreeRef,
+        cache: ColumnCache | None,
+        open_source: Callable[[TreeRef], Source],
+        log: ReadLog,
+    ) -> None:
+        self.ref, self.log = ref, log
+        self._cache, self._open_source = cache, open_source
+        self._columns: dict[ColumnKey, Column] = {}
+        self._offsets: dict[ColumnKey, Offsets] = {}
+
+    def prefetch(self, names: Sequence[str], start: int, stop: int) -> None:
+        """Fetch several columns at once, so that the origin is asked in one go."""
+        segments = self._segments(start, stop)
+        self._fetch([self._key(name, *segment) for name in names for segment in segments])
+
+    def content(self, name: str, start: int, stop: int) -> Values | None:
+        """Return a column's values, without the lists around them.
+
+        Parameters
+        ----------
+        name
+            Name of the column.
+        start, stop
+            Entry range.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            Shape ``(n_entries,)`` for a flat column, ``(n_items,)`` for one of
+            counted lists: a view of the cache's memory map where one segment
+            holds the range. ``None`` for a column of any other structure.
+        """
+        parts = []
+        for segment in self._segments(start, stop):
+            column = self._column(self._key(name, *segment))
+            low, high = max(start, segment[0]) - segment[0], min(stop, segment[1]) - segment[0]
+            if isinstance(column, Flat):
+                parts.append(column.values[low:high])
+            elif isinstance(column, Counted):
+                if (low, high) != (0, len(column)):
+                    offsets = self._segment_offsets(column, segment)
+                    low, high = int(offsets[low]), int(offsets[high])
+                    parts.append(column.content[low:high])
+                else:
+                    parts.append(column.content)
+            else:
+                return None
+        return joined(parts)
+
+    def array(self, name: str, start: int, stop: int) -> ak.contents.Content:
+        """Return a column as uproot's ``branch.array(entry_start, entry_stop)`` does.
+
+        Returns
+        -------
+        awkward.contents.Content
+            Layout of length ``stop - start``.
+        """
+        parts = []
+        for segment in self._segments(start, stop):
+            column = self._column(self._key(name, *segment))
+            low, high = max(start, segment[0]) - segment[0], min(stop, segment[1]) - segment[0]
+            parts.append(self._layout(column, segment, low, high))
+        return parts[0] if len(parts) == 1 else ak.concatenate(parts, highlevel=False)
+
+    def _segments(self, start: int, stop: int) -> list[tuple[int, int]]:
+        # An empty range still has types, which only some segment knows.
+        return overlapping(self.ref.boundaries, start, stop) or [(start, start)]
+
+    def _layout(
+        self, column: Column, segment: tuple[int, int], low: int, high: int
+    ) -> ak.contents.Content:
+        if isinstance(column, Flat):
+            return ak.contents.NumpyArray(column.values[low:high])
+        if isinstance(column, Nested):
+            return column.layout[low:high]
+        offsets = self._segment_offsets(column, segment)[low : high + 1]
+        content = column.content[offsets[0] : offsets[-1]]
+        return ak.contents.ListOffsetArray(
+            ak.index.Index64(offsets - offsets[0] if offsets[0] else offsets),
+            ak.contents.NumpyArray(content),
+        )
+
+    def _segment_offsets(self, column: Counted, segment: tuple[int, int]) -> Offsets:
+        key = self._key(column.counter, *segment)
+        if key not in self._offsets:
+            counts = self._column(key)
+            if not isinstance(counts, Flat):
+                raise OriginError(self.ref.path, f"column {column.counter!r} holds no counts")
+            offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+            np.cumsum(counts.values, out=offsets[1:])
+            self._offsets[key] = offsets
+        offsets = self._offsets[key]
+        if offsets[-1] != len(column.content) or len(offsets) != column.length + 1:
+            raise OriginError(
+                self.ref.path,
+                f"column {column.counter!r} counts {offsets[-1]} items in entries {segment[0]} to "
+                f"{segment[1]}, but {len(column.content)} are there",
+            )
+        return offsets
+
+    def _key(self, name: str, start: int, stop: int) -> ColumnKey:
+        return ColumnKey(self.ref.uuid, self.ref.tag, self.ref.tree, start, stop, name)
+
+    def _column(self, key: ColumnKey) -> Column:
+        if key not in self._columns:
+            self._fetch([key])
+        return self._columns[key]
+
+    def _fetch(self, keys: Sequence[ColumnKey]) -> None:
+        wanted = [key for key in keys if key not in self._columns]
+        if self._cache is None:
+            for key, column in self._read(wanted).items():
+                self._keep(key, column, "miss")
+            return
+        fresh: dict[ColumnKey, Column] = {}
+
+        def produce(missing: Sequence[ColumnKey]) -> dict[ColumnKey, Entry]:
+            fresh.update(self._read(missing))
+            return {key: to_entry(fresh[key]) for key in missing}
+
+        for key, (entry, cause) in self._cache.fetch(wanted, produce).items():
+            self._keep(key, fresh[key] if key in fresh else from_entry(entry), cause)
+
+    def _keep(self, key: ColumnKey, column: Column, cause: Cause) -> None:
+        self._columns[key] = column
+        self.log.columns.add(key.column)
+        self.log.count(cause, column.nbytes)
+
+    def _read(self, keys: Sequence[ColumnKey]) -> dict[ColumnKey, Column]:
+        if not keys:
+            return {}
+        source = self._open_source(self.ref)
+        names: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
+        for key in keys:
+            names[key.start, key.stop].append(key.column)
+        columns = {}
+        for (start, stop), wanted in names.items():
+            for name, column in source.read(wanted, start, stop, self.log).items():
+                columns[self._key(name, start, stop)] = column
+        return columns

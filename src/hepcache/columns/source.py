@@ -1,0 +1,72 @@
+"""What a reader needs of an origin: the tree it reads, and whole segments of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hepcache.columns.column import Column
+from hepcache.telemetry import ReadLog
+
+__all__ = ["Source", "TreeRef"]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRef:
+    """One tree of one file, as the catalogue knew it when the run began.
+
+    Attributes
+    ----------
+    path
+        Where the file lives: a path or a URL.
+    tree
+        Name of the tree in the file.
+    uuid
+        The file's UUID.
+    tag
+        Hash that changes when the tree's content does.
+    validator
+        The file's freshness token; ``""`` when it is not known.
+    boundaries
+        Segment boundaries: ``0``, ..., number of entries.
+    options
+        Options for ``uproot.open``.
+    """
+
+    path: str
+    tree: str
+    uuid: str
+    tag: str
+    validator: str
+    boundaries: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+
+class Source(Protocol):
+    """Reads columns at the origin."""
+
+    def read(self, names: Sequence[str], start: int, stop: int, log: ReadLog) -> dict[str, Column]:
+        """Return columns of the entries ``start`` to ``stop``.
+
+        Parameters
+        ----------
+        names
+            Names of columns.
+        start, stop
+            Entry range, normally one whole segment.
+        log
+            Where the bytes and seconds are counted.
+
+        Raises
+        ------
+        UnknownColumnError
+            A name is not in the tree.
+        OriginError
+            The origin failed, or the file is not the one the catalogue knows.
+        """
+        ...
+
+    def counter(self, name: str) -> str | None:
+        """Return the column that holds the lengths of a column's lists, if one does."""
+        ...

@@ -1,0 +1,207 @@
+"""Columns read with uproot, for TTree and RNTuple."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import awkward as ak
+import uproot
+from uproot.behaviors.RNTuple import HasFields
+
+from hepcache.columns.baskets import coalesced, decoded
+from hepcache.columns.column import Column, Counted, Flat, Nested, Values
+from hepcache.columns.origin import Origin, open_origin
+from hepcache.columns.plan import Plan, counter_of, plan
+from hepcache.columns.source import TreeRef
+from hepcache.errors import OriginError, UnknownColumnError
+from hepcache.telemetry import ReadLog
+
+__all__ = ["UprootSource", "forget_sources", "open_source"]
+
+# A tree of 2656 branches takes most of a second to parse, so trees stay open
+# in the process from chunk to chunk; few, because each takes tens of MB.
+_KEEP_OPEN = 4
+# Unwanted bytes between two wanted baskets that cost less than another
+# request, and the longest request.
+_GAP, _MOST = 64 * 1024, 16 * 1024 * 1024
+_open: OrderedDict[TreeRef, UprootSource] = OrderedDict()
+_lock = threading.Lock()
+
+
+class UprootSource:
+    """One tree of one file, opened at its origin.
+
+    Parameters
+    ----------
+    ref
+        The tree, as the catalogue knew it.
+
+    Raises
+    ------
+    OriginError
+        The file can't be opened, or is not the one the catalogue knew.
+    """
+
+    def __init__(self, ref: TreeRef) -> None:
+        self.ref = ref
+        self._turn = threading.RLock()
+        self._origin: Origin = open_origin(ref.path, ref.options.get("storage_options"))
+        try:
+            self._file: Any = uproot.open(self._origin, **_uproot_options(ref))
+            self.tree: Any = self._file[ref.tree]
+            self._check()
+        except OriginError:
+            self.close()
+            raise
+        except Exception as error:
+            self.close()
+            raise OriginError(ref.path, f"{type(error).__name__}: {error}") from error
+        self._reported_bytes = 0
+        self._reported_s = 0.0
+
+    def _check(self) -> None:
+        found = (str(self._file.file.uuid), int(self.tree.num_entries))
+        expected = (self.ref.uuid, self.ref.boundaries[-1])
+        if found != expected:
+            raise OriginError(
+                self.ref.path,
+                f"the file was replaced while it was being analysed (UUID and entries were "
+                f"{expected}, now {found}); run again to take up the new file",
+            )
+
+    def read(self, names: Sequence[str], start: int, stop: int, log: ReadLog) -> dict[str, Column]:
+        """Return columns of the entries ``start`` to ``stop``; see :class:`Source`."""
+        with self._turn:
+            began = time.perf_counter()
+            waited_before = self._origin.waited_s
+            try:
+                columns = self._columns(names, start, stop)
+            except (UnknownColumnError, OriginError):
+                raise
+            except Exception as error:
+                problem = f"entries {start} to {stop}: {type(error).__name__}: {error}"
+                raise OriginError(self.ref.path, problem) from error
+            waited_s = self._origin.waited_s - waited_before
+            log.read_s += waited_s
+            log.decode_s += time.perf_counter() - began - waited_s
+            self.account(log)
+            return columns
+
+    def _columns(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
+        plans = {name: plan(self._branch(name), start, stop) for name in names}
+        direct = {name: one for name, one in plans.items() if one is not None}
+        values = self._direct(direct)
+        layouts = self._layouts([name for name in names if name not in direct], start, stop)
+        columns: dict[str, Column] = {}
+        for name in names:
+            counter = self.counter(name)
+            if name in layouts:
+                columns[name] = _column(layouts[name], counter)
+            elif counter is None:
+                columns[name] = Flat(values[name])
+            else:
+                columns[name] = Counted(stop - start, values[name], counter)
+        return columns
+
+    def _direct(self, plans: Mapping[str, Plan]) -> dict[str, Values]:
+        baskets = [basket for one in plans.values() for basket in one.baskets]
+        found: list[Values | None] = [None] * len(baskets)
+        dtypes = [one.dtype for one in plans.values() for _ in one.baskets]
+        for piece in coalesced(baskets, gap=_GAP, most=_MOST):
+            raw = memoryview(self._origin.fetch(piece.start, piece.length))
+            for index in piece.baskets:
+                offset = baskets[index].seek - piece.start
+                data = raw[offset : offset + baskets[index].nbytes]
+                found[index] = decoded(baskets[index], data, dtypes[index])
+        parts = iter(found)
+        return {
+            name: one.assembled([next(parts) for _ in one.baskets]) for name, one in plans.items()
+        }
+
+    def account(self, log: ReadLog) -> None:
+        """Count in ``log`` what was requested from the origin since the last call."""
+        total = self._origin.requested_bytes
+        log.origin_bytes += total - self._reported_bytes
+        self._reported_bytes = total
+
+    def _branch(self, name: str) -> Any:
+        try:
+            return self.tree[name]
+        except KeyError:
+            near = difflib.get_close_matches(name, self.tree.keys(), 3)
+            raise UnknownColumnError(name, self.ref.path, near) from None
+
+    def counter(self, name: str) -> str | None:
+        """Return the column of lengths of a column's lists, if it is a plain one."""
+        return counter_of(self._branch(name))
+
+    def _layouts(
+        self, names: Sequence[str], start: int, stop: int
+    ) -> dict[str, ak.contents.Content]:
+        """Return what uproot makes of columns that can't be read directly."""
+        options = {"entry_start": start, "entry_stop": stop}
+        if names and isinstance(self.tree, HasFields):
+            # One call: uproot walks all fields of an RNTuple in each.
+            wanted = set(names)
+            record = self.tree.arrays(filter_name=wanted.__contains__, **options).layout
+            return {name: record.content(name) for name in names}
+        return {name: self.tree[name].array(**options).layout for name in names}
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(AttributeError):
+            self._file.close()
+        self._origin.close()
+
+
+def _column(layout: ak.contents.Content, counter: str | None) -> Column:
+    if counter is not None and isinstance(layout, ak.contents.ListOffsetArray):
+        packed = layout.to_ListOffsetArray64(True)
+        content = packed.content[: packed.offsets[-1]]
+        return Counted(int(packed.length), content.data, counter)
+    plain = isinstance(layout, ak.contents.NumpyArray) and layout.data.ndim == 1
+    return Flat(layout.data) if plain and not layout.parameters else Nested(layout)
+
+
+def open_source(ref: TreeRef) -> UprootSource:
+    """Return the open source of a tree; recently used ones stay open.
+
+    Parameters
+    ----------
+    ref
+        The tree.
+
+    Raises
+    ------
+    OriginError
+        See :class:`UprootSource`.
+    """
+    with _lock:
+        source = _open.pop(ref, None)
+        if source is None:
+            source = UprootSource(ref)
+        _open[ref] = source
+        while len(_open) > _KEEP_OPEN:
+            # A thread may still read from it; the last reference closes the file.
+            _open.popitem(last=False)
+        return source
+
+
+def forget_sources() -> None:
+    """Close every source that this process holds open."""
+    with _lock:
+        while _open:
+            _open.popitem()[1].close()
+
+
+def _uproot_options(ref: TreeRef) -> dict[str, Any]:
+    # The handler is ours, and what only concerns other handlers has no effect.
+    ignored = {"handler", "storage_options", "timeout", "num_workers", "use_threads"}
+    options = {key: value for key, value in ref.options.items() if key not in ignored}
+    return {**options, "use_threads": False}

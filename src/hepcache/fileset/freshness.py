@@ -1,0 +1,114 @@
+"""Is a file still what it was? Asked by stat or HEAD, without opening it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from hepcache.errors import BadFileError
+from hepcache.fileset.paths import is_url, location
+
+__all__ = ["Freshness", "look"]
+
+# File servers keep times in steps of up to two seconds, so a file written in
+# the same step as it was looked at could change again without showing it.
+_STEP_NS = 2_000_000_000
+_CHANGES = ("ETag", "etag", "Content-MD5", "mtime", "LastModified", "Last-Modified",
+            "last_modified", "updated", "modified")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """What a file's server says of it now.
+
+    Attributes
+    ----------
+    size
+        Size in bytes.
+    validator
+        Changes whenever the file is written.
+    settled
+        Whether an equal validator later proves that nothing has changed. It
+        does not for a file written a moment ago, nor where the server tells
+        nothing but the size.
+    """
+
+    size: int
+    validator: str
+    settled: bool
+
+
+def look(path: str, options: Mapping[str, Any] | None = None) -> Freshness:
+    """Ask for a file's size and time of change.
+
+    Parameters
+    ----------
+    path
+        Path or URL.
+    options
+        Options of the fsspec file system of a URL.
+
+    Raises
+    ------
+    BadFileError
+        The file is missing, is no file, or its server can't be asked.
+    """
+    return _look_remote(path, options or {}) if is_url(path) else _look_local(path)
+
+
+def _look_local(path: str) -> Freshness:
+    place = Path(location(path))
+    try:
+        found = place.stat()
+    except FileNotFoundError:
+        raise BadFileError({path: _missing(place)}) from None
+    except OSError as error:
+        raise BadFileError({path: f"{error.strerror or error}"}) from error
+    if not stat.S_ISREG(found.st_mode):
+        what = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+        raise BadFileError({path: f"{what}; a ROOT file was expected"})
+    settled = time.time_ns() - found.st_mtime_ns > _STEP_NS
+    return Freshness(found.st_size, f"{found.st_size}-{found.st_mtime_ns}", settled)
+
+
+def _missing(place: Path) -> str:
+    parent = place.parent
+    while not parent.exists():
+        parent = parent.parent
+    if parent == place.parent:
+        near = "its directory exists" if os.access(parent, os.R_OK) else "its directory is closed"
+        return f"no such file ({near})"
+    return f"no such file: there is nothing below {parent}; is the volume mounted?"
+
+
+def _look_remote(path: str, options: Mapping[str, Any]) -> Freshness:
+    try:
+        filesystem, inner = fsspec.core.url_to_fs(path, **options)
+        filesystem.invalidate_cache(inner)
+        info = filesystem.info(inner)
+    except ImportError as error:
+        raise BadFileError({path: f"{error}"}) from error
+    except FileNotFoundError as error:
+        raise BadFileError({path: _remote_reason(error)}) from error
+    except Exception as error:  # each protocol has its own tree of errors
+        raise BadFileError({path: f"{type(error).__name__}: {error}"}) from error
+    size = info.get("size")
+    if info.get("type", "file") != "file" or size is None:
+        raise BadFileError({path: "the server gives no size; is it a file?"})
+    marks = [f"{info[key]}" for key in _CHANGES if info.get(key) is not None]
+    return Freshness(int(size), "-".join([f"{size}", *marks]), bool(marks))
+
+
+def _remote_reason(error: FileNotFoundError) -> str:
+    # fsspec says "not found" of every failure and keeps the reason as the cause.
+    cause = error.__cause__
+    if cause is None or getattr(cause, "status", None) == 404:
+        return "no such file on the server"
+    return f"{type(cause).__name__}: {cause}"

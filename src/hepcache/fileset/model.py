@@ -1,0 +1,215 @@
+"""Values: what a fileset asks for, and what is known of each of its files."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["FileRecord", "FileSpec", "Fileset"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSpec:
+    """One file of a dataset, as the user names it.
+
+    Attributes
+    ----------
+    dataset
+        Name of the dataset.
+    path
+        Path or URL, unchanged.
+    tree
+        The tree's name; ``None`` where nobody gave one.
+    metadata
+        The dataset's metadata, handed to the processor.
+    preload
+        Columns that are read at once when a chunk begins (coffea's ``preload``).
+    """
+
+    dataset: str
+    path: str
+    tree: str | None = None
+    metadata: Mapping[str, Any] | None = field(default=None, hash=False)
+    preload: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """What is known of one tree of one file.
+
+    Attributes
+    ----------
+    path
+        Where the file was found: an absolute path or a URL.
+    tree
+        The tree's name inside the file, without a cycle number; only a tree
+        of an old cycle that was asked for by number keeps it.
+    uuid
+        The file's UUID in its canonical text form.
+    entries
+        Number of entries.
+    clusters
+        Cluster boundaries, from 0 to ``entries``, both included; ``(0,)`` for
+        a tree without entries.
+    size
+        Size of the file in bytes.
+    validator
+        Changes whenever the file is written: size and modification time of a
+        path, size and ETag or last-modified of a URL.
+    tag
+        16 hexadecimal digits that change when the content changes, though
+        UUID or path do not; the same for a copy and after ``touch``.
+    fingerprint
+        16 hexadecimal digits: the ordered list of branches with their types,
+        counters and titles. Files with equal fingerprints have equal forms.
+    """
+
+    path: str
+    tree: str
+    uuid: str
+    entries: int
+    clusters: tuple[int, ...]
+    size: int
+    validator: str
+    tag: str
+    fingerprint: str
+
+
+class Fileset(Sequence[FileSpec]):
+    """Files of one or more datasets, in order.
+
+    Parameters
+    ----------
+    specs
+        The files.
+    entries
+        Number of entries by ``(path, tree)``, as far as it is known; only
+        shown, never relied upon.
+    """
+
+    __slots__ = ("_entries", "_specs")
+
+    def __init__(
+        self,
+        specs: Iterable[FileSpec],
+        *,
+        entries: Mapping[tuple[str, str | None], int] | None = None,
+    ) -> None:
+        self._specs = tuple(specs)
+        self._entries = dict(entries or {})
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the datasets, in order of appearance."""
+        return tuple(dict.fromkeys(spec.dataset for spec in self._specs))
+
+    def known(self, found: Iterable[tuple[FileSpec, FileRecord]]) -> Fileset:
+        """Return the same fileset, showing the entries the catalogue has found."""
+        entries = {(spec.path, spec.tree): record.entries for spec, record in found}
+        return Fileset(self._specs, entries=self._entries | entries)
+
+    def to_coffea(self) -> dict[str, dict[str, Any]]:
+        """Return the fileset as coffea's ``Runner`` takes it.
+
+        Returns
+        -------
+        dict
+            Dataset to ``files`` and, where there are any, ``treename``,
+            ``metadata`` and ``preload``. Files are a list with one tree name,
+            or a dict of path to tree name where the names differ.
+        """
+        out: dict[str, dict[str, Any]] = {}
+        for dataset in self.datasets:
+            specs = [spec for spec in self._specs if spec.dataset == dataset]
+            trees = {spec.tree for spec in specs}
+            entry: dict[str, Any] = {}
+            if len(trees) == 1:
+                entry["files"] = [spec.path for spec in specs]
+                if specs[0].tree is not None:
+                    entry["treename"] = specs[0].tree
+            else:
+                entry["files"] = {spec.path: spec.tree for spec in specs}
+            if specs[0].metadata is not None:
+                entry["metadata"] = dict(specs[0].metadata)
+            if specs[0].preload is not None:
+                entry["preload"] = sorted(specs[0].preload)
+            out[dataset] = entry
+        return out
+
+    @overload
+    def __getitem__(self, index: int) -> FileSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> Fileset: ...
+    def __getitem__(self, index: int | slice) -> FileSpec | Fileset:
+        if isinstance(index, slice):
+            return Fileset(self._specs[index], entries=self._entries)
+        return self._specs[index]
+
+    def __iter__(self) -> Iterator[FileSpec]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fileset) and self._specs == other._specs
+
+    def __hash__(self) -> int:
+        return hash(self._specs)
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        """Return dataset, files, trees and entries, as text, one row per dataset."""
+        files = Counter(spec.dataset for spec in self._specs)
+        rows = []
+        for dataset in self.datasets:
+            specs = [spec for spec in self._specs if spec.dataset == dataset]
+            trees = ", ".join(dict.fromkeys(spec.tree or "" for spec in specs))
+            counts = [self._entries.get((spec.path, spec.tree)) for spec in specs]
+            known = [count for count in counts if count is not None]
+            entries = f"{sum(known):,}" if known else ""
+            if 0 < len(known) < len(counts):
+                entries += f" in {len(known)} files"
+            rows.append((dataset, f"{files[dataset]:,}", trees, entries))
+        return rows
+
+    def _columns(self) -> list[str]:
+        return ["dataset", "files", "tree", "entries"]
+
+    def __rich__(self) -> Table:
+        table = Table(title=self._title(), title_justify="left")
+        for name in self._columns():
+            table.add_column(name, justify="right" if name in ("files", "entries") else "left")
+        for row in self._rows():
+            table.add_row(*row)
+        return table
+
+    def __repr__(self) -> str:
+        console = Console(file=io.StringIO(), width=100, color_system=None, force_jupyter=False)
+        with console.capture() as capture:
+            console.print(self.__rich__())
+        return capture.get().rstrip()
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in self._columns())
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>"
+            for row in self._rows()
+        )
+        return (
+            f"<table><caption>{self._title()}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+    def _title(self) -> str:
+        datasets, files = len(self.datasets), len(self)
+        return (
+            f"Fileset: {datasets} {'dataset' if datasets == 1 else 'datasets'}, "
+            f"{files:,} {'file' if files == 1 else 'files'}"
+        )

@@ -1,0 +1,226 @@
+"""Open a file once and write down all that a run needs to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uproot
+import xxhash
+from uproot.behaviors.RNTuple import HasFields
+from uproot.behaviors.TTree import TTree
+
+from hepcache.errors import BadFileError
+from hepcache.fileset.freshness import Freshness, look
+from hepcache.fileset.model import FileRecord
+from hepcache.fileset.paths import is_url, location
+
+__all__ = ["probe", "storage_options"]
+
+_TREE_CLASSES = ("TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple")
+
+
+def storage_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of ``uproot.open``'s options that it hands on to fsspec."""
+    own = {*uproot.reading.open.defaults, "object_cache", "array_cache", "custom_classes",
+           "decompression_executor", "interpretation_executor"}  # fmt: skip
+    return {key: value for key, value in options.items() if key not in own}
+
+
+def probe(
+    path: str,
+    tree: str | None,
+    *,
+    options: Mapping[str, Any] | None = None,
+) -> tuple[FileRecord, Freshness]:
+    """Open a file and describe one of its trees.
+
+    Parameters
+    ----------
+    path
+        Path or URL of a ROOT file.
+    tree
+        Name of a TTree or RNTuple in it, with directories and perhaps a cycle
+        number. ``None`` takes the only tree, or ``Events`` if there are several.
+    options
+        Options for ``uproot.open``.
+
+    Returns
+    -------
+    FileRecord
+        The description.
+    Freshness
+        What the file's server said of it, the same before and after.
+
+    Raises
+    ------
+    BadFileError
+        The file is missing, truncated, no ROOT file, has no such tree, or
+        can't be read; the reason says which and what to do.
+    """
+    options = dict(options or {})
+    for _ in range(2):
+        before = look(path, storage_options(options))
+        record = _open(path, tree, options, before)
+        after = look(path, storage_options(options))
+        if after.validator == before.validator:
+            return record, after
+    raise BadFileError({path: "it is being written right now; try again when it is complete"})
+
+
+def _open(
+    path: str, tree: str | None, options: Mapping[str, Any], fresh: Freshness
+) -> FileRecord:
+    place = location(path)
+    _check_head(path, place, fresh.size)
+    try:
+        with uproot.open({place: None}, **options) as directory:
+            if directory.file.fEND > fresh.size:
+                raise BadFileError({path: _truncated(fresh.size, directory.file.fEND)})
+            name = _find_tree(path, directory, tree)
+            return _describe(place, directory, name, fresh)
+    except BadFileError:
+        raise
+    except Exception as error:  # uproot raises whatever the bytes lead it to
+        raise BadFileError({path: _reason(error)}) from error
+
+
+def _check_head(path: str, place: str, size: int) -> None:
+    if size == 0:
+        raise BadFileError({path: "the file is empty (0 bytes)"})
+    if is_url(path):
+        return
+    try:
+        with Path(place).open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise BadFileError({path: f"{error.strerror or error}"}) from error
+    if head != b"root":
+        raise BadFileError({path: f"not a ROOT file: it begins with {head!r}"})
+
+
+def _truncated(size: int, wanted: int) -> str:
+    return f"truncated: {size:,} bytes of {wanted:,}; copy it again"
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"damaged or unreadable ({type(error).__name__}: {lines[0] if lines else 'no details'})"
+
+
+def _find_tree(path: str, directory: Any, tree: str | None) -> str:
+    """Return the key of the wanted tree, with the cycle number where it isn't the last."""
+    classes = directory.classnames(recursive=True, cycle=True)
+    trees = [key for key, name in classes.items() if name in _TREE_CLASSES]
+    names = list(dict.fromkeys(key.rpartition(";")[0] for key in trees))
+    if tree is None:
+        if len(names) == 1:
+            return names[0]
+        if "Events" in names:
+            return "Events"
+        raise BadFileError({path: f"which tree? {_listed(names)}"})
+    wanted = tree.strip("/")
+    name, _, cycle = wanted.partition(";")
+    cycles = [int(key.rpartition(";")[2]) for key in trees if key.rpartition(";")[0] == name]
+    if cycles and not cycle:
+        return name
+    if cycle.isdecimal() and int(cycle) in cycles:
+        return name if int(cycle) == max(cycles) else wanted
+    raise BadFileError({path: f"no tree {tree!r} in it; {_listed(names)}"})
+
+
+def _listed(names: list[str]) -> str:
+    if not names:
+        return "there is no tree at all in the file"
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return f"the trees there are: {shown}"
+
+
+def _describe(place: str, directory: Any, name: str, fresh: Freshness) -> FileRecord:
+    key, tree = directory.key(name), directory[name]
+    uuid, entries = str(directory.file.uuid), int(tree.num_entries)
+    if isinstance(tree, HasFields):
+        clusters, layout, fingerprint = _describe_rntuple(tree)
+    elif isinstance(tree, TTree):
+        clusters, layout, fingerprint = _describe_ttree(tree)
+    else:
+        raise TypeError(f"{name} is a {type(tree).__name__}, not a tree")
+    boundaries = tuple(sorted({0, entries, *(c for c in clusters if 0 < c < entries)}))
+    # The key's time stamp is part of the file: copying and touching leave it.
+    facts = (uuid, name, entries, fresh.size, key.fSeekKey, key.fNbytes, key.fObjlen,
+             key.fDatime if isinstance(key.fDatime, int) else str(key.fDatime))  # fmt: skip
+    tag = xxhash.xxh3_64(repr(facts).encode())
+    tag.update(np.asarray(boundaries, dtype="<i8").tobytes())
+    tag.update(layout)
+    return FileRecord(
+        path=place,
+        tree=name,
+        uuid=uuid,
+        entries=entries,
+        clusters=boundaries,
+        size=fresh.size,
+        validator=fresh.validator,
+        tag=tag.hexdigest(),
+        fingerprint=fingerprint,
+    )
+
+
+def _describe_ttree(tree: Any) -> tuple[Iterable[int], bytes, str]:
+    """Return common entry boundaries, a digest of where all baskets lie, the fingerprint."""
+    layout, schema = xxhash.xxh3_128(), xxhash.xxh3_64()
+    offsets: set[tuple[int, ...]] = set()
+    for branch in tree.itervalues(recursive=True):
+        schema.update(repr(_branch_type(branch)).encode())
+        if branch.num_baskets == 0:
+            continue
+        # Nearly all branches share the boundaries of a few, so sets stay small.
+        entries = tuple(branch.entry_offsets)
+        offsets.add(entries)
+        sizes = [branch.basket_compressed_bytes(i) for i in range(branch.num_baskets)]
+        layout.update(np.asarray([*entries, *sizes], dtype="<i8").tobytes())
+        layout.update(np.asarray(branch.member("fBasketSeek"), dtype="<i8").tobytes())
+    common = set.intersection(*map(set, offsets)) if offsets else set()
+    return common, layout.digest(), schema.hexdigest()
+
+
+def _branch_type(branch: Any) -> tuple[Any, ...]:
+    """Return all that a branch's form and interpretation depend on."""
+    members = branch.all_members
+    leaves = [
+        (leaf.classname, leaf.member("fName"), leaf.member("fTitle"), leaf.member("fLen"),
+         leaf.member("fLenType"), leaf.member("fIsUnsigned"), _name(leaf.member("fLeafCount")))
+        for leaf in branch.member("fLeaves")
+    ]  # fmt: skip
+    element = tuple(
+        members.get(name)
+        for name in ("fClassName", "fParentName", "fClonesName", "fCheckSum", "fClassVersion",
+                     "fID", "fType", "fStreamerType")
+    )  # fmt: skip
+    return branch.classname, branch.name, branch.title, len(branch.branches), leaves, element
+
+
+def _name(leaf: Any) -> str:
+    return "" if leaf is None else str(leaf.member("fName"))
+
+
+def _describe_rntuple(ntuple: Any) -> tuple[Iterable[int], bytes, str]:
+    """Return cluster boundaries, a digest of where all pages lie, the fingerprint."""
+    schema = xxhash.xxh3_64()
+    for field in ntuple.field_records:
+        schema.update(repr((
+            field.field_name, field.type_name, field.type_alias, field.field_desc,
+            field.parent_field_id, int(field.struct_role), int(field.flags), field.repetition,
+            field.source_field_id, field.field_version, field.type_version,
+        )).encode())  # fmt: skip
+    for column in ntuple.column_records:
+        schema.update(repr((column.field_id, column.type, column.nbits, int(column.flags),
+                            column.repr_idx)).encode())  # fmt: skip
+    for alias in ntuple.alias_column_records:
+        schema.update(repr((alias.physical_id, alias.field_id)).encode())
+    checks = [ntuple.header.checksum, ntuple.footer.checksum]
+    checks += [envelope.checksum for envelope in ntuple.page_list_envelopes]
+    layout = np.asarray(checks, dtype="<u8").tobytes()
+    clusters = {summary.num_first_entry for summary in ntuple.cluster_summaries}
+    return clusters, layout, schema.hexdigest()

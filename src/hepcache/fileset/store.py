@@ -1,0 +1,258 @@
+"""The catalogue: each file is opened once, ever, and looked at cheaply after that."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import xxhash
+
+from hepcache.errors import BadFileError, CatalogueError, ConfigurationError
+from hepcache.fileset.database import open_database, transaction
+from hepcache.fileset.freshness import Freshness
+from hepcache.fileset.model import FileRecord, FileSpec
+from hepcache.fileset.paths import location
+from hepcache.fileset.progress import track
+from hepcache.fileset.survey import Target, look_at, open_all
+from hepcache.settings import settings
+
+__all__ = ["Catalogue"]
+
+# New facts are written this often, so that an interrupted survey is not lost.
+_WRITE_S = 1.0
+_Found = dict[Target, tuple[FileRecord, Freshness]]
+
+
+class Catalogue:
+    """A persistent memory of files, shared by all processes that name its file.
+
+    Parameters
+    ----------
+    path
+        The SQLite file; made when missing, for this user alone.
+
+    Raises
+    ------
+    CatalogueError
+        The file can't be made or opened, or isn't a catalogue.
+
+    Notes
+    -----
+    Any number of processes and threads may read and write at once. Nothing in
+    the file is ever executed or unpickled; rows carry a checksum, and one that
+    does not agree counts as unknown. A catalogue holds nothing that could not
+    be found again, so it may be removed when nobody uses it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).expanduser()
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = open_database(self.path)
+        self._process = os.getpid()
+
+    @classmethod
+    def from_settings(cls) -> Catalogue:
+        """Open the catalogue that the settings name."""
+        return cls(settings().catalogue)
+
+    def records(
+        self,
+        specs: Iterable[FileSpec],
+        *,
+        on_bad: Literal["raise", "skip"] = "raise",
+        on_empty: Literal["keep", "bad"] = "keep",
+        jobs: int | None = None,
+        progress: bool = True,
+        options: Mapping[str, Any] | None = None,
+        executor: Executor | None = None,
+    ) -> tuple[list[tuple[FileSpec, FileRecord]], dict[str, str]]:
+        """Return what is known of files, opening only those that are new or changed.
+
+        Parameters
+        ----------
+        specs
+            The files, such as a :class:`Fileset`.
+        on_bad
+            Whether files that can't be analysed raise one error that names
+            them all, or are left out and returned as problems.
+        on_empty
+            Whether a tree without entries is fine, or is such a problem.
+        jobs
+            Files opened at the same time; as suits this machine if not given.
+        progress
+            Show a bar when this takes more than a moment.
+        options
+            Options for ``uproot.open``.
+        executor
+            Opens files elsewhere, such as Dask's ``client.get_executor()`` on
+            workers that are near to them.
+
+        Returns
+        -------
+        list of tuple
+            Each spec with its record, in the order given, without bad files.
+        dict
+            Path to reason, for the bad files.
+
+        Raises
+        ------
+        BadFileError
+            With ``on_bad="raise"``, naming all files that can't be analysed.
+        """
+        _check_choice("on_bad", on_bad, ("raise", "skip"))
+        _check_choice("on_empty", on_empty, ("keep", "bad"))
+        specs, options = list(specs), dict(options or {})
+        targets = list(dict.fromkeys(_target(spec) for spec in specs))
+        found, problems = self._revalidated(targets, options, progress)
+        new = [target for target in targets if target not in found and target not in problems]
+        opened = open_all(new, options, jobs=jobs, executor=executor)
+        unsaved: _Found = {}
+        saved = time.monotonic()
+        for target, result in track(opened, len(new), "Opening", enabled=progress):
+            if isinstance(result, str):
+                problems[target] = result
+                continue
+            found[target] = result[0]
+            unsaved[target] = result
+            if time.monotonic() - saved > _WRITE_S:
+                self._write(unsaved)
+                unsaved, saved = {}, time.monotonic()
+        self._write(unsaved)
+        if on_empty == "bad":
+            empty = [target for target in found if found[target].entries == 0]
+            problems |= {t: f"tree {found[t].tree} has no entries" for t in empty}
+        bad = {s.path: problems[_target(s)] for s in specs if _target(s) in problems}
+        if bad and on_bad == "raise":
+            raise BadFileError(bad)
+        good = [(s, found[_target(s)]) for s in specs if _target(s) not in problems]
+        return good, bad
+
+    def known(self) -> Iterator[FileRecord]:
+        """Yield every record there is, sorted by path, without looking at the files."""
+        rows = self._execute("SELECT facts, digest FROM files ORDER BY location, tree")
+        for row in rows:
+            decoded = _decode(*row)
+            if decoded is not None:
+                yield decoded[0]
+
+    def forget(self, paths: Iterable[str] | None = None) -> int:
+        """Drop what is known of files, or of all files.
+
+        Parameters
+        ----------
+        paths
+            Files, directories (all below them) or globs; ``None`` for everything.
+
+        Returns
+        -------
+        int
+            Number of records dropped.
+        """
+        if paths is None:
+            return self._change("DELETE FROM files", [()])
+        dropped = 0
+        for path in paths:
+            place = location(path).rstrip("/")
+            below = glob_escape(place) + "/*"
+            rows = [(place, place, below)]
+            dropped += self._change(
+                "DELETE FROM files WHERE location = ? OR location GLOB ? OR location GLOB ?", rows
+            )
+        return dropped
+
+    def blob_get(self, kind: str, key: str) -> bytes | None:
+        """Return small metadata that was kept with :meth:`blob_put`, or ``None``."""
+        rows = self._execute("SELECT data, digest FROM blobs WHERE kind=? AND key=?", (kind, key))
+        for data, digest in rows:
+            if xxhash.xxh3_64_hexdigest(data) == digest:
+                return bytes(data)
+        return None
+
+    def blob_put(self, kind: str, key: str, data: bytes) -> None:
+        """Keep small metadata, such as what belongs to one branch-list fingerprint."""
+        digest = xxhash.xxh3_64_hexdigest(data)
+        self._change("INSERT OR REPLACE INTO blobs VALUES (?, ?, ?, ?)", [(kind, key, data, digest)])
+
+    def close(self) -> None:
+        """Close the file; safe to call again."""
+        with self._lock:
+            if self._connection is not None and self._process == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Catalogue:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[type[Catalogue], tuple[Path]]:
+        return Catalogue, (self.path,)
+
+    def __repr__(self) -> str:
+        return f"Catalogue({str(self.path)!r})"
+
+    def _revalidated(
+        self, targets: Sequence[Target], options: Mapping[str, Any], progress: bool
+    ) -> tuple[dict[Target, FileRecord], dict[Target, str]]:
+        """Return records that still hold, and problems of files that can't be looked at."""
+        stored = self._stored(targets)
+        paths = list(dict.fromkeys(target.path for target in stored))
+        looked = look_at(paths, options)
+        states = dict(track(looked, len(paths), "Looking at", enabled=progress))
+        found: dict[Target, FileRecord] = {}
+        problems: dict[Target, str] = {}
+        for target, (record, settled) in stored.items():
+            state = states[target.path]
+            if isinstance(state, str):
+                problems[target] = state
+            elif settled and state.validator == record.validator:
+                found[target] = record
+        return found, problems
+
+    def _stored(self, targets: Sequence[Target]) -> dict[Target, tuple[FileRecord, bool]]:
+        out = {}
+        for target in targets:
+            query = "SELECT facts, digest FROM files WHERE location=? AND tree=?"
+            for row in self._execute(query, target):
+                decoded = _decode(*row)
+                if decoded is not None:
+                    out[target] = decoded
+        return out
+
+    def _write(self, found: _Found) -> None:
+        rows = [(*target, *_encode(record, fresh)) for target, (record, fresh) in found.items()]
+        if not rows:
+            return
+        try:
+            self._change("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+        except CatalogueError as error:
+            # The facts are at hand, so the run goes on; they are found again next time.
+            warnings.warn(f"not remembered: {error}", UserWarning, stacklevel=3)
+
+    def _execute(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock, self._errors():
+            return self._open().execute(query, values).fetchall()
+
+    def _change(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
+        with self._lock, self._errors():
+            connection = self._open()
+            before = connection.total_changes
+            with transaction(connection):
+                connection.executemany(statement, rows)
+            return connection.total_changes - before
+
+    def _open(self) -> sqlite3.Connection:
+        # SQLite's locks do not survive a fork, so a child opens the file anew.
+        if self._connection is None or self._process != os.getpid():
+            self._connection, self._process = open_database(self.path), os.getpid()
+        return self._connection

@@ -1,0 +1,185 @@
+"""NanoEvents whose buffers come from a Reader."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import lru_cache, partial
+from typing import Any
+
+import awkward as ak
+import numpy as np
+from coffea.nanoevents import NanoEventsFactory
+
+from hepcache.columns import Reader
+from hepcache.process.forms import SchemaForm
+from hepcache.process.upstream import (
+    Accessed,
+    BaseSourceMapping,
+    buffer_key,
+    key_to_tuple,
+    lazy_record,
+    tuple_to_key,
+)
+
+__all__ = ["EventsFactory", "ReaderMapping"]
+
+
+class ReaderMapping(BaseSourceMapping):
+    """coffea's mapping of buffer names to buffers, fed by a Reader.
+
+    Parameters
+    ----------
+    reader
+        Reads the columns of one tree.
+    start, stop
+        Entry range of the chunk.
+    columns
+        Names of the tree's columns.
+    access_log
+        Receives a coffea ``Accessed`` for every column that is loaded.
+    buffer_cache
+        A mapping of the user's own, asked first, as in coffea.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        start: int,
+        stop: int,
+        columns: frozenset[str],
+        access_log: list[Accessed] | None = None,
+        buffer_cache: MutableMapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            None, start, stop, cache={}, access_log=access_log, virtual=True,
+            buffer_cache=buffer_cache,
+        )  # fmt: skip
+        self._reader = reader
+        self._columns = columns
+
+    def key_root(self) -> str:
+        """Return the prefix of this mapping's column sources."""
+        return "ReaderMapping:"
+
+    def _column_source(self, uuid: str, path_in_source: str) -> frozenset[str]:  # noqa: ARG002
+        return self._columns
+
+    def get_column_handle(
+        self, columnsource: frozenset[str], name: str, allow_missing: bool
+    ) -> str | None:
+        """Return the column's name, or ``None`` where it may be missing and is."""
+        return None if allow_missing and name not in columnsource else name
+
+    def extract_column(
+        self,
+        columnhandle: str | None,
+        start: int,
+        stop: int,
+        allow_missing: bool,
+        **_: Any,
+    ) -> ak.Array:
+        """Return a column as coffea's own mapping of ROOT files does."""
+        if columnhandle is None:
+            missing = ak.index.Index64(np.full(stop - start, -1, dtype=np.int64))
+            nothing = ak.contents.NumpyArray(np.array([], dtype=bool))
+            return ak.Array(ak.contents.IndexedOptionArray(missing, nothing))
+        layout = self._reader.array(columnhandle, start, stop)
+        if isinstance(layout, ak.contents.ListOffsetArray):
+            layout = layout.to_ListOffsetArray64(True)
+        if allow_missing:
+            everything = ak.index.Index64(np.arange(stop - start, dtype=np.int64))
+            layout = ak.contents.IndexedOptionArray(everything, layout)
+        return ak.Array(layout)
+
+    def __getitem__(self, key: str) -> Callable[[], Any]:
+        name = _plain_column(key.rpartition("/")[2]) if self._buffer_cache is None else None
+        if name is None:
+            # Transformed buffers (offsets, cross-references) take coffea's own way.
+            load: Callable[[], Any] = super().__getitem__(key)
+            return load
+        return partial(self._load, key, name)
+
+    def _load(self, key: str, name: str) -> Any:
+        values = self._reader.content(name, self._start, self._stop)
+        if values is None:
+            return super().__getitem__(key)()
+        if self._access_log is not None:
+            self._access_log.append(Accessed(branch=name, buffer_key=key))
+        return values
+
+    def __len__(self) -> int:
+        return int(self._stop - self._start)
+
+    def __iter__(self) -> Any:
+        raise NotImplementedError("the buffers of a chunk can't be listed, only asked for")
+
+
+@lru_cache(maxsize=16384)
+def _plain_column(form_key: str) -> str | None:
+    """Return the column whose bare values a buffer is, or ``None`` for any other buffer."""
+    (text,) = key_to_tuple(form_key)
+    # The attribute stands inside the form key for offsets, and only for them.
+    name, *steps = text.split(",")
+    return name if steps in (["!load"], ["!load", "!content"]) else None
+
+
+class EventsFactory(NanoEventsFactory):
+    """coffea's factory for the events of one chunk, made of a known form.
+
+    Parameters
+    ----------
+    form
+        What the schema makes of the tree's branch list.
+    mapping
+        Gives the buffers.
+    partition
+        File UUID, tree and entry range.
+    metadata
+        The chunk's metadata.
+    """
+
+    def __init__(
+        self,
+        form: SchemaForm,
+        mapping: ReaderMapping,
+        partition: tuple[str, str, str],
+        metadata: Mapping[str, Any],
+    ) -> None:
+        super().__init__(form.schema, mapping, tuple_to_key(partition), mode="virtual")
+        parameters = form.form["parameters"]
+        self._form = form
+        self._parameters = {
+            **parameters,
+            "metadata": {**metadata, **parameters.get("metadata", {})},
+        }
+        self._buffer_key = buffer_key(partition)
+
+    def events(self) -> ak.Array:
+        """Return the events; a field is made when it is touched."""
+        events = self._events()
+        if events is None:
+            record = self._form.record
+            layout = lazy_record(record.fields, len(self), self._parameters, self._field)
+            events = ak.Array(
+                layout,
+                behavior=self._schema.behavior(),
+                attrs={
+                    "@events_factory": self,
+                    "@form": {**self._form.form, "parameters": self._parameters},
+                    "@buffer_key": self._buffer_key,
+                },
+            )
+            self._events = weakref.ref(events)
+        return events
+
+    def _field(self, position: int) -> ak.contents.Content:
+        keeps = self.buffer_cache is None
+        return ak.from_buffers(
+            self._form.record.contents[position],
+            len(self),
+            self._mapping,
+            buffer_key=self._buffer_key,
+            enable_virtualarray_caching=keeps or (lambda _, attribute: attribute != "data"),
+            highlevel=False,
+        )

@@ -1,0 +1,237 @@
+"""What a worker does with one chunk."""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import lz4.frame
+from coffea.nanoevents.schemas import BaseSchema
+from coffea.processor import ProcessorABC
+from coffea.processor.checkpointer import CheckpointerABC
+from distributed import get_worker
+
+from hepcache.chunks.segments import segment_of
+from hepcache.columns import Reader, TreeRef, open_source
+from hepcache.errors import ProcessorError
+from hepcache.process.events import EventsFactory, ReaderMapping
+from hepcache.process.forms import schema_form
+from hepcache.process.upstream import Accessed, WorkItem, key_to_tuple
+from hepcache.process.worker import worker_cache, worker_host
+from hepcache.telemetry import ChunkRecord, ReadLog
+
+__all__ = ["RECORDS", "Chunk", "process_chunk"]
+
+RECORDS = "hepcache"
+"""Key under which a chunk's record travels beside its output."""
+
+
+@dataclass(unsafe_hash=True, frozen=True)
+class Chunk(WorkItem):
+    """A coffea work item that knows the identity of its file's content.
+
+    Attributes
+    ----------
+    tag
+        Hash of the tree's content.
+    validator
+        The file's freshness token when the run began.
+    boundaries
+        The file's segment boundaries.
+    """
+
+    tag: str = ""
+    validator: str = ""
+    boundaries: tuple[int, ...] = ()
+
+    @property
+    def uuid(self) -> str:
+        """The file's UUID as text."""
+        return str(uuid.UUID(bytes=self.fileuuid))
+
+    @property
+    def segment(self) -> int:
+        """First entry of the segment in which the chunk begins."""
+        return segment_of(self.boundaries, self.entrystart)
+
+    def plain(self) -> WorkItem:
+        """Return coffea's own work item, as users of ``processed`` expect it."""
+        return WorkItem(
+            self.dataset, self.filename, self.treename, self.entrystart, self.entrystop,
+            self.fileuuid, self.usermeta, self.preload,
+        )  # fmt: skip
+
+
+def process_chunk(
+    item: Chunk,
+    processor: Any,
+    *,
+    schema: type[BaseSchema] | None,
+    savemetrics: bool,
+    uproot_options: Mapping[str, Any],
+    iteritems_options: Mapping[str, Any],
+    checkpointer: CheckpointerABC | None,
+    buffer_cache: Callable[[], MutableMapping[str, Any] | None],
+) -> dict[str, Any]:
+    """Process one chunk: coffea's work function, reading through the cache.
+
+    Parameters
+    ----------
+    item
+        The chunk.
+    processor
+        A processor, a callable, or coffea's compressed pickle of one.
+    schema, savemetrics, uproot_options, iteritems_options, checkpointer
+        As coffea's Runner takes them.
+    buffer_cache
+        Returns the user's own cache of buffers, or ``None``.
+
+    Returns
+    -------
+    dict
+        ``out``, ``processed``, ``metrics`` where wanted, and the chunk's
+        record in a list under :data:`RECORDS`.
+
+    Raises
+    ------
+    ProcessorError
+        The processor failed; its own exception is the cause.
+    OriginError
+        A column is not cached and the origin can't be read.
+    """
+    if isinstance(processor, bytes):
+        processor = cloudpickle.loads(lz4.frame.decompress(processor))
+    if not (isinstance(schema, type) and issubclass(schema, BaseSchema)):
+        raise ValueError(  # noqa: TRY004 - coffea's type of error
+            f"Expected schema to derive from nanoevents.BaseSchema, instead got {schema!r}"
+        )
+    metadata = _metadata(item)
+    if checkpointer is not None and not isinstance(checkpointer, CheckpointerABC):
+        raise TypeError("Expected checkpointer to derive from CheckpointerABC")
+    if checkpointer is not None and (saved := checkpointer.load(metadata, processor)) is not None:
+        return {**saved, RECORDS: []}
+
+    clock = _Clock()
+    log = ReadLog()
+    accessed: list[Accessed] = []
+    events = _events(
+        item, schema, metadata, log, accessed, uproot_options, iteritems_options, buffer_cache()
+    )
+    clock.opened()
+    try:
+        process = processor.process if isinstance(processor, ProcessorABC) else processor
+        out = process(events)
+    except Exception as error:
+        raise ProcessorError(
+            f"Failed processing file: {item.plain()!r}. The error was: {error!r}."
+        ) from error
+    if out is None:
+        raise ValueError(
+            "Output of process() should not be None. Make sure your processor's process() "
+            "function returns an accumulator."
+        )
+    clock.processed()
+    result: dict[str, Any] = {"out": out, "processed": {item.plain()}}
+    if savemetrics:
+        result["metrics"] = _metrics(item, log, accessed, clock)
+    if checkpointer is not None:
+        checkpointer.save(result, metadata, processor)
+    return {**result, RECORDS: [_record(item, log, clock)]}
+
+
+class _Clock:
+    """When a chunk began, when its events were made, and when it was processed."""
+
+    def __init__(self) -> None:
+        self.began = time.time()
+        self._mark = time.perf_counter()
+        self.open_s = self.process_s = 0.0
+
+    def opened(self) -> None:
+        self.open_s, self._mark = time.perf_counter() - self._mark, time.perf_counter()
+
+    def processed(self) -> None:
+        self.process_s = time.perf_counter() - self._mark
+
+
+def _metadata(item: Chunk) -> dict[str, Any]:
+    return {
+        "dataset": item.dataset,
+        "filename": item.filename,
+        "treename": item.treename,
+        "entrystart": item.entrystart,
+        "entrystop": item.entrystop,
+        "fileuuid": item.uuid,
+        **(item.usermeta or {}),
+    }
+
+
+def _events(
+    item: Chunk,
+    schema: type[BaseSchema],
+    metadata: dict[str, Any],
+    log: ReadLog,
+    accessed: list[Accessed],
+    uproot_options: Mapping[str, Any],
+    iteritems_options: Mapping[str, Any],
+    buffer_cache: MutableMapping[str, Any] | None,
+) -> Any:
+    ref = TreeRef(
+        item.filename, item.treename, item.uuid, item.tag, item.validator, item.boundaries,
+        dict(uproot_options),
+    )  # fmt: skip
+    cache = worker_cache()
+    form = schema_form(ref, schema, cache, iteritems_options, log)
+    reader = Reader(ref, cache, open_source, log)
+    start, stop = item.entrystart, item.entrystop
+    if item.preload:
+        reader.prefetch(sorted(item.preload & form.columns), start, stop)
+    mapping = ReaderMapping(reader, start, stop, form.columns, accessed, buffer_cache)
+    return EventsFactory(form, mapping, (ref.uuid, ref.tree, f"{start}-{stop}"), metadata).events()
+
+
+def _metrics(item: Chunk, log: ReadLog, accessed: list[Accessed], clock: _Clock) -> dict[str, Any]:
+    return {
+        "bytesread": log.origin_bytes,
+        "columns": {f"{one.branch}-{key_to_tuple(one.buffer_key)[3]}" for one in accessed},
+        "entries": len(item),
+        "processtime": clock.process_s,
+    }
+
+
+def _record(item: Chunk, log: ReadLog, clock: _Clock) -> ChunkRecord:
+    return ChunkRecord(
+        dataset=item.dataset,
+        path=item.filename,
+        uuid=item.uuid,
+        tree=item.treename,
+        start=item.entrystart,
+        stop=item.entrystop,
+        segment=item.segment,
+        host=worker_host(),
+        worker=_worker_name(),
+        owner="",
+        began=clock.began,
+        ended=time.time(),
+        open_s=clock.open_s,
+        read_s=log.read_s,
+        decode_s=log.decode_s,
+        process_s=clock.process_s,
+        causes=dict(log.causes),
+        cause_bytes=dict(log.cause_bytes),
+        cache_bytes=log.cache_bytes,
+        origin_bytes=log.origin_bytes,
+        columns=len(log.columns),
+    )
+
+
+def _worker_name() -> str:
+    try:
+        return str(get_worker().name)
+    except ValueError:
+        return socket.gethostname()

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hepcache.merge import MergeTree
+
+
+@given(
+    st.lists(st.tuples(st.integers(-100, 100), st.sampled_from("abcd")), min_size=1),
+    st.integers(2, 9),
+)
+def test_everything_is_merged_once(results: list[tuple[int, str]], fan_in: int) -> None:
+    tree = MergeTree[list[int]](fan_in)
+    todo = [([value], host) for value, host in results]
+    while True:
+        groups = []
+        for value, host in todo:
+            if group := tree.add(value, host):
+                groups.append((group, host))
+        if not groups:
+            groups = [(group, "end") for group in tree.drain()]
+            if len(groups) == 1 and len(groups[0][0]) == 1:
+                break
+        assert all(len(group) <= fan_in for group, _ in groups)
+        todo = [(sum(group, []), host) for group, host in groups]
+    assert sorted(groups[0][0][0]) == sorted(value for value, _ in results)
+
+
+def test_fan_in_must_merge_something() -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        MergeTree(fan_in=1)
