@@ -19,6 +19,7 @@ __all__ = [
     "OriginError",
     "ProcessorError",
     "RecompressError",
+    "RecordError",
     "UnknownColumnError",
 ]
 
@@ -179,3 +180,19 @@ class RecompressError(HepcacheError, OSError):
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
         super().__init__(f"recompress {path}: {problem}")
+
+
+class RecordError(HepcacheError, ValueError):
+    """A file that should hold a run's record or a report can't be read.
+
+    Parameters
+    ----------
+    path
+        The file, or ``""`` for values that came from no file.
+    problem
+        What was expected and found, with the fix.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"record {path}: {problem}" if path else f"record: {problem}")

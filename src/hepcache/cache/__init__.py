@@ -1,1 +1,10 @@
 """Columns kept on local SSD, shared by the processes of a host."""
+
+from __future__ import annotations
+
+from hepcache.cache.buffers import BufferMapping, cachestrategy
+from hepcache.cache.counters import Counters
+from hepcache.cache.model import ColumnKey, Entry
+from hepcache.cache.store import ColumnCache
+
+__all__ = ["BufferMapping", "ColumnCache", "ColumnKey", "Counters", "Entry", "cachestrategy"]

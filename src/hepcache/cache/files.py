@@ -121,7 +121,14 @@ def encode(digest: bytes, entry: Entry, tenant: str) -> tuple[int, list[Any]]:
         checksum.update(padding)
         records.append(
             BufferRecord(
-                array.dtype, array.shape, 0, 0, offset, raw.nbytes, raw.nbytes, checksum.intdigest()
+                array.dtype,
+                array.shape,
+                0,
+                0,
+                offset,
+                raw.nbytes,
+                raw.nbytes,
+                checksum.intdigest(),
             )
         )
         pieces += [raw.data, padding]
@@ -130,7 +137,9 @@ def encode(digest: bytes, entry: Entry, tenant: str) -> tuple[int, list[Any]]:
     return offset, [pack_header(header, length), *(piece for piece in pieces if len(piece))]
 
 
-def replace_file(path: str, temporary: str, pieces: Sequence[Any], modified_ns: int | None) -> None:
+def replace_file(
+    path: str, temporary: str, pieces: Sequence[Any], modified_ns: int | None
+) -> None:
     """Write a file so that its name never shows anything but all of it.
 
     Parameters

@@ -40,7 +40,9 @@ ALIGNMENT = 64
 """Payloads begin at multiples of this, so that arrays can be used in place."""
 
 _PREAMBLE = struct.Struct("<8sIIQ16sIHHQ")  # magic, version, header, file, key, meta, n, tenant, -
-_RECORD = struct.Struct("<16sBBBBIQQQQ")  # dtype, ndim, codec, filter, -, -, offset, stored, raw, sum
+_RECORD = struct.Struct(
+    "<16sBBBBIQQQQ"
+)  # dtype, ndim, codec, filter, -, -, offset, stored, raw, sum
 _CHECKSUM = struct.Struct("<Q")
 PREAMBLE_BYTES = _PREAMBLE.size
 _MAX_HEADER_BYTES = 1 << 26

@@ -52,9 +52,7 @@ class Writer:
             self._pid, self._thread, self._waiting_bytes = os.getpid(), None, 0
             self._jobs.clear()
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, name="hepcache-writer", daemon=True
-            )
+            self._thread = threading.Thread(target=self._run, name="hepcache-writer", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:

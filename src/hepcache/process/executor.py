@@ -19,6 +19,7 @@ from hepcache.placement.plugin import plan_of
 from hepcache.process.progress import chunk_progress
 from hepcache.process.upstream import DaskExecutor, WorkItem, compress, decompress
 from hepcache.process.work import Chunk
+from hepcache.process.worker import settle
 
 __all__ = ["Executor", "Journal"]
 
@@ -84,6 +85,7 @@ class Executor(DaskExecutor):
         futures = self._submit(client, items, function)
         try:
             merged = self._merged(client, futures, items)
+            client.run(settle)
             self._note_placement(client)
         finally:
             client.cancel(list(futures))

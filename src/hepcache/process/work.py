@@ -22,7 +22,7 @@ from hepcache.errors import ProcessorError
 from hepcache.process.events import EventsFactory, ReaderMapping
 from hepcache.process.forms import schema_form
 from hepcache.process.upstream import Accessed, WorkItem, key_to_tuple
-from hepcache.process.worker import worker_cache, worker_host
+from hepcache.process.worker import note_refill, worker_cache, worker_host
 from hepcache.telemetry import ChunkRecord, ReadLog
 
 __all__ = ["RECORDS", "Chunk", "process_chunk"]
@@ -136,6 +136,7 @@ def process_chunk(
             "function returns an accumulator."
         )
     clock.processed()
+    note_refill(log)
     result: dict[str, Any] = {"out": out, "processed": {item.plain()}}
     if savemetrics:
         result["metrics"] = _metrics(item, log, accessed, clock)

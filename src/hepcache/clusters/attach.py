@@ -1,0 +1,36 @@
+"""hepcache on a Dask cluster that is there already."""
+
+from __future__ import annotations
+
+from distributed import Client
+
+from hepcache.placement.plugin import PlacementPlugin
+from hepcache.process.worker import CachePlugin, settle
+from hepcache.settings import settings
+
+__all__ = ["attach"]
+
+
+def attach(client: Client) -> Client:
+    """Give a running Dask cluster hepcache's placement and caches.
+
+    Parameters
+    ----------
+    client
+        Client of the cluster. Its workers need hepcache installed; each finds
+        its host's name and cache directory in its own Dask configuration.
+
+    Returns
+    -------
+    distributed.Client
+        The same client. Calling it again changes nothing.
+    """
+    client.register_plugin(CachePlugin())
+    if PlacementPlugin.name not in client.run_on_scheduler(_plugins):
+        client.register_plugin(PlacementPlugin(settings().epsilon))
+    client.run(settle)
+    return client
+
+
+def _plugins(dask_scheduler: object) -> list[str]:
+    return list(dask_scheduler.plugins)  # type: ignore[attr-defined]

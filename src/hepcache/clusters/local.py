@@ -1,0 +1,155 @@
+"""A cluster on this machine: worker processes grouped in simulated hosts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import dask.config
+from distributed import Client, Nanny, Scheduler, SpecCluster
+
+from hepcache.errors import ConfigurationError
+from hepcache.process.worker import forget
+from hepcache.settings import settings
+
+__all__ = ["LocalCluster"]
+
+
+class LocalCluster(SpecCluster):
+    """Real worker processes, grouped in hosts that each have a cache of their own.
+
+    Parameters
+    ----------
+    hosts
+        Number of simulated hosts, named ``host-0``, ``host-1``, ...
+    workers_per_host
+        Worker processes of a host; they share its cache.
+    threads_per_worker
+        Threads of a worker. Python code of a processor runs in one at a time.
+    cache_directory
+        Where the hosts' caches are, each in a directory of its own; by
+        default ``local`` inside the configured cache directory.
+    capacity
+        Limit of one host's cache: bytes such as ``"10 GiB"``, or a percentage
+        of the volume; by default the configured one.
+    memory_limit
+        Memory of a worker, as Dask takes it.
+    origin_bandwidth
+        Emulate one shared link of this many bytes/s, such as ``"20 MB/s"``,
+        between all workers and their files.
+    dashboard_address
+        Of Dask's dashboard; ``":0"`` for a free port, ``None`` for none.
+
+    Examples
+    --------
+    >>> with LocalCluster(hosts=2) as cluster, cluster.client() as client:  # doctest: +SKIP
+    ...     run = Runner(executor=Executor(client=client), schema=NanoAODSchema)
+    """
+
+    def __init__(
+        self,
+        hosts: int = 2,
+        workers_per_host: int = 1,
+        threads_per_worker: int = 1,
+        *,
+        cache_directory: str | os.PathLike[str] | None = None,
+        capacity: str | int | None = None,
+        memory_limit: str | float | None = "auto",
+        origin_bandwidth: str | float | None = None,
+        dashboard_address: str | None = None,
+        **options: Any,
+    ) -> None:
+        counts = {"hosts": hosts, "workers_per_host": workers_per_host}
+        for name, count in {**counts, "threads_per_worker": threads_per_worker}.items():
+            if not isinstance(count, int) or count < 1:
+                raise ConfigurationError(name, "a whole number from 1", count)
+        root = Path(cache_directory or settings().cache_directory / "local").expanduser()
+        self.hosts = tuple(f"host-{number}" for number in range(hosts))
+        self.cache_directories = {host: root.absolute() / host for host in self.hosts}
+        self._changed: dict[str, Any] = {}
+        if capacity is not None:
+            self._changed["hepcache.cache.capacity"] = capacity
+        if origin_bandwidth is not None:
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            state = root.absolute() / "origin-link"
+            # What an earlier cluster had asked of the link is not waited for.
+            state.unlink(missing_ok=True)
+            self._changed["hepcache.origin.bandwidth"] = origin_bandwidth
+            self._changed["hepcache.origin.bandwidth_state"] = str(state)
+        workers = {
+            f"{host}-{number}": self._worker(host, threads_per_worker, memory_limit)
+            for host in self.hosts
+            for number in range(workers_per_host)
+        }
+        scheduler = {
+            "cls": Scheduler,
+            "options": {
+                "protocol": "tcp://",
+                "host": "127.0.0.1",
+                "dashboard": dashboard_address is not None,
+                "dashboard_address": dashboard_address or ":0",
+                "preload": ["hepcache.placement.plugin"],
+                "preload_argv": [],
+            },
+        }
+        super().__init__(workers, scheduler, name="hepcache", silence_logs=40, **options)
+
+    def _worker(self, host: str, threads: int, memory_limit: Any) -> dict[str, Any]:
+        with dask.config.set(
+            {
+                **self._changed,
+                "hepcache.host": host,
+                "hepcache.cache.directory": str(self.cache_directories[host]),
+            }
+        ):
+            config = {"hepcache": dask.config.get("hepcache")}
+        options = {
+            "nthreads": threads,
+            "memory_limit": memory_limit,
+            "host": "127.0.0.1",
+            "dashboard": False,
+            "preload": ["hepcache.process.worker"],
+            "preload_argv": [],
+            "config": config,
+        }
+        return {"cls": Nanny, "options": options}
+
+    def client(self) -> Client:
+        """Return a client; close it, or use it as a context manager."""
+        return Client(self)
+
+    def kill_host(self, host: str) -> list[int]:
+        """Kill all processes of a host at once, as a machine that fails; none is restarted.
+
+        Returns
+        -------
+        list of int
+            Their process ids.
+        """
+        nannies = [
+            nanny for name, nanny in self.workers.items() if str(name).rpartition("-")[0] == host
+        ]
+        pids = [nanny.pid for nanny in nannies if nanny.pid]
+        for nanny in nannies:
+            nanny.auto_restart = False
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        return pids
+
+    def clear_caches(self) -> None:
+        """Empty the caches of all hosts, and what their workers remember: a cold start."""
+        with self.client() as client:
+            client.run(forget)
+            for directory in self.cache_directories.values():
+                shutil.rmtree(directory, ignore_errors=True)
+            client.run(_reopen)
+
+    def __repr__(self) -> str:
+        return f"LocalCluster(hosts={len(self.hosts)}, workers={len(self.workers)})"
+
+
+async def _reopen(dask_worker: Any) -> None:
+    await dask_worker.heartbeat()

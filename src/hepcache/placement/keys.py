@@ -1,0 +1,47 @@
+"""Task keys that carry the identity of their chunk, so that the scheduler looks nothing up."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TypeAlias
+
+from hepcache.identity import JobIdentity
+
+__all__ = ["PREFIX", "ChunkKey", "chunk_key", "entries_of", "identity_of"]
+
+PREFIX = "hepcache-chunk"
+
+ChunkKey: TypeAlias = tuple[str, str, str, int, int, int]
+
+
+def chunk_key(run: str, job: JobIdentity, start: int, stop: int) -> ChunkKey:
+    """Return the key of the task that processes one chunk.
+
+    Parameters
+    ----------
+    run
+        The run's id: hexadecimal digits, so that Dask groups by prefix.
+    job
+        The chunk's identity.
+    start, stop
+        The chunk's entry range.
+
+    Examples
+    --------
+    >>> key = chunk_key("0f", JobIdentity("u", "Events", 0), 0, 10)
+    >>> identity_of(key)
+    JobIdentity(uuid='u', tree='Events', segment=0)
+    """
+    return (f"{PREFIX}-{run}", job.uuid, job.tree, job.segment, start, stop)
+
+
+def identity_of(key: Hashable) -> JobIdentity | None:
+    """Return the identity that a key carries, or ``None`` for any other task's key."""
+    if isinstance(key, tuple) and len(key) == 6 and str(key[0]).startswith(PREFIX + "-"):
+        return JobIdentity(key[1], key[2], key[3])
+    return None
+
+
+def entries_of(key: ChunkKey) -> int:
+    """Return the number of entries of a chunk."""
+    return key[5] - key[4]

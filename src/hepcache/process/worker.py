@@ -1,0 +1,126 @@
+"""The worker's side: this host's cache, and what the host says of itself.
+
+``dask worker --preload hepcache.process.worker`` makes a worker a member of
+its host before it registers; :class:`CachePlugin` does the same for workers
+that are running already.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from distributed import Worker, WorkerPlugin
+
+from hepcache.cache import ColumnCache
+from hepcache.columns import forget_sources
+from hepcache.placement.plugin import METRIC
+from hepcache.placement.residency import pack
+from hepcache.process.forms import forget_forms
+from hepcache.settings import settings
+from hepcache.telemetry import ReadLog
+
+__all__ = [
+    "CachePlugin",
+    "dask_setup",
+    "forget",
+    "note_refill",
+    "settle",
+    "worker_cache",
+    "worker_host",
+]
+
+_lock = threading.Lock()
+_cache: ColumnCache | None = None
+_refilled_bytes = 0
+_refilled_s = 0.0
+
+
+class CachePlugin(WorkerPlugin):
+    """Open this host's cache in a worker, and report what it holds with every heartbeat."""
+
+    name = "hepcache-cache"
+
+    def setup(self, worker: Worker) -> None:
+        """Open the cache; Dask calls it when the worker starts or the plugin is sent.
+
+        Raises
+        ------
+        CacheDirectoryError
+            The cache directory is not private.
+        """
+        worker_cache()
+        worker.metrics[METRIC] = _Membership()
+
+    def teardown(self, worker: Worker) -> None:
+        """Write what is pending."""
+        worker.metrics.pop(METRIC, None)
+        if _cache is not None:
+            _cache.flush()
+
+
+class _Membership:
+    """What a worker sends of its host: name, holdings, and how fast it refills."""
+
+    def __init__(self) -> None:
+        self._generation: int | None = None
+        self._holdings: Any = None
+
+    def __call__(self, worker: Worker) -> dict[str, Any]:  # noqa: ARG002 - Dask passes it
+        cache = worker_cache()
+        generation = cache.generation
+        if generation != self._generation:
+            self._holdings, self._generation = pack(cache.residency()), generation
+        rate = _refilled_bytes / _refilled_s if _refilled_s > 0 else None
+        return {
+            "host": worker_host(),
+            "generation": generation,
+            "holdings": self._holdings,
+            "refill_rate": rate,
+        }
+
+
+async def dask_setup(worker: Worker) -> None:
+    """Make a worker a member of its host; Dask calls it for ``--preload``."""
+    await worker.plugin_add(CachePlugin(), name=CachePlugin.name)
+
+
+async def settle(dask_worker: Worker) -> None:
+    """Write what is pending and tell the scheduler; for ``Client.run``."""
+    worker_cache().flush()
+    await dask_worker.heartbeat()
+
+
+def worker_cache() -> ColumnCache:
+    """Return this process's view of its host's cache, opened from the settings once."""
+    global _cache
+    with _lock:
+        if _cache is None:
+            _cache = ColumnCache.from_settings()
+        return _cache
+
+
+def worker_host() -> str:
+    """Return the name of this process's host in the placement."""
+    return settings().host
+
+
+def note_refill(log: ReadLog) -> None:
+    """Count what a chunk read at the origin towards the host's refill rate."""
+    global _refilled_bytes, _refilled_s
+    missed = sum(size for cause, size in log.cause_bytes.items() if cause != "hit")
+    if missed:
+        with _lock:
+            _refilled_bytes += missed
+            _refilled_s += log.read_s + log.decode_s
+
+
+def forget() -> None:
+    """Drop this process's view of the cache, its open files and forms: a cold start."""
+    global _cache
+    with _lock:
+        if _cache is not None:
+            _cache.close()
+        _cache = None
+    forget_sources()
+    forget_forms()
