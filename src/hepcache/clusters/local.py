@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ class LocalCluster(SpecCluster):
                 "hepcache.cache.directory": str(self.cache_directories[host]),
             }
         ):
-            config = {"hepcache": dask.config.get("hepcache")}
+            # A copy: Dask undoes the change in place.
+            config = {"hepcache": deepcopy(dask.config.get("hepcache"))}
         options = {
             "nthreads": threads,
             "memory_limit": memory_limit,

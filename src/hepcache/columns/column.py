@@ -111,6 +111,7 @@ def to_entry(column: Column) -> Entry:
         JSON in ``meta``, numpy arrays in ``buffers``; nothing is pickled.
     """
     meta: dict[str, Any]
+    buffers: tuple[Values, ...]
     if isinstance(column, Flat):
         meta, buffers = {"kind": "flat"}, (column.values,)
     elif isinstance(column, Counted):

@@ -222,7 +222,9 @@ def _check(connection: sqlite3.Connection) -> None:
 
 @contextlib.contextmanager
 def _repair_lock(path: Path) -> Iterator[None]:
-    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    lock = os.open(
+        path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600
+    )
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -72,7 +72,9 @@ def load_fileset(source: object, *, treename: str | None = None) -> Fileset:
     if isinstance(source, str | os.PathLike) and os.fspath(source).endswith(_JSON):
         source = _read_json(Path(source))
     if isinstance(source, Mapping):
-        specs = [spec for name, entry in source.items() for spec in _dataset(name, entry, treename)]
+        specs = [
+            spec for name, entry in source.items() for spec in _dataset(name, entry, treename)
+        ]
     elif isinstance(source, str | os.PathLike):
         specs = _from_paths([source], treename)
     elif isinstance(source, Iterable):

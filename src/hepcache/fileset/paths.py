@@ -98,9 +98,7 @@ def label_directories(paths: Sequence[str]) -> list[str]:
         }
         counts = Counter(labels.values())
         clashing = [
-            path
-            for path in parts
-            if counts[labels[path]] > 1 and depths[path] < len(parts[path])
+            path for path in parts if counts[labels[path]] > 1 and depths[path] < len(parts[path])
         ]
         if not clashing:
             return [labels[path] for path in directories]

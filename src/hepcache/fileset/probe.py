@@ -70,9 +70,7 @@ def probe(
     raise BadFileError({path: "it is being written right now; try again when it is complete"})
 
 
-def _open(
-    path: str, tree: str | None, options: Mapping[str, Any], fresh: Freshness
-) -> FileRecord:
+def _open(path: str, tree: str | None, options: Mapping[str, Any], fresh: Freshness) -> FileRecord:
     place = location(path)
     _check_head(path, place, fresh.size)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import xxhash
 
@@ -162,7 +163,7 @@ class Catalogue:
         dropped = 0
         for path in paths:
             place = location(path).rstrip("/")
-            below = glob_escape(place) + "/*"
+            below = _literal(place) + "/*"
             rows = [(place, place, below)]
             dropped += self._change(
                 "DELETE FROM files WHERE location = ? OR location GLOB ? OR location GLOB ?", rows
@@ -180,7 +181,9 @@ class Catalogue:
     def blob_put(self, kind: str, key: str, data: bytes) -> None:
         """Keep small metadata, such as what belongs to one branch-list fingerprint."""
         digest = xxhash.xxh3_64_hexdigest(data)
-        self._change("INSERT OR REPLACE INTO blobs VALUES (?, ?, ?, ?)", [(kind, key, data, digest)])
+        self._change(
+            "INSERT OR REPLACE INTO blobs VALUES (?, ?, ?, ?)", [(kind, key, data, digest)]
+        )
 
     def close(self) -> None:
         """Close the file; safe to call again."""
@@ -189,7 +192,7 @@ class Catalogue:
                 self._connection.close()
             self._connection = None
 
-    def __enter__(self) -> Catalogue:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -256,3 +259,41 @@ class Catalogue:
         if self._connection is None or self._process != os.getpid():
             self._connection, self._process = open_database(self.path), os.getpid()
         return self._connection
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CatalogueError(
+                str(self.path),
+                f"{error}; if this goes on, delete the file: all in it can be found again",
+            ) from error
+
+
+def _target(spec: FileSpec) -> Target:
+    return Target(location(spec.path), spec.tree or "")
+
+
+def _encode(record: FileRecord, fresh: Freshness) -> tuple[str, str]:
+    facts = json.dumps({**asdict(record), "settled": fresh.settled}, separators=(",", ":"))
+    return facts, xxhash.xxh3_64_hexdigest(facts.encode())
+
+
+def _decode(facts: str, digest: str) -> tuple[FileRecord, bool] | None:
+    """Return a record and whether its validator can be trusted; ``None`` if damaged."""
+    if xxhash.xxh3_64_hexdigest(facts.encode()) != digest:
+        return None
+    values = json.loads(facts)
+    settled = bool(values.pop("settled"))
+    return FileRecord(**{**values, "clusters": tuple(values["clusters"])}), settled
+
+
+def _literal(text: str) -> str:
+    """Return a GLOB pattern that matches only ``text``."""
+    return "".join(f"[{one}]" if one in "*?[" else one for one in text)
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigurationError(name, " or ".join(choices), value)

@@ -9,13 +9,14 @@ from typing import Any
 
 import awkward as ak
 import numpy as np
-from coffea.nanoevents import NanoEventsFactory
+from coffea.nanoevents import BaseSchema, NanoEventsFactory
 
 from hepcache.columns import Reader
 from hepcache.process.forms import SchemaForm
 from hepcache.process.upstream import (
     Accessed,
     BaseSourceMapping,
+    base_form,
     buffer_key,
     key_to_tuple,
     lazy_record,
@@ -57,6 +58,11 @@ class ReaderMapping(BaseSourceMapping):
         )  # fmt: skip
         self._reader = reader
         self._columns = columns
+
+    @classmethod
+    def _extract_base_form(cls, source: Any) -> dict[str, Any]:
+        # coffea asks its own mappings for this; ours is made of a form that is known.
+        return base_form(source, BaseSchema, {})
 
     def key_root(self) -> str:
         """Return the prefix of this mapping's column sources."""
@@ -112,7 +118,7 @@ class ReaderMapping(BaseSourceMapping):
         return int(self._stop - self._start)
 
     def __iter__(self) -> Any:
-        raise NotImplementedError("the buffers of a chunk can't be listed, only asked for")
+        raise TypeError("the buffers of a chunk can't be listed, only asked for")
 
 
 @lru_cache(maxsize=16384)
@@ -148,6 +154,7 @@ class EventsFactory(NanoEventsFactory):
     ) -> None:
         super().__init__(form.schema, mapping, tuple_to_key(partition), mode="virtual")
         parameters = form.form["parameters"]
+        self._events: Callable[[], Any] = lambda: None
         self._form = form
         self._parameters = {
             **parameters,

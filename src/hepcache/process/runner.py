@@ -65,6 +65,7 @@ class Runner(CoffeaRunner):
             self.executor = Executor(**options)
         super().__post_init__()
         self._known: dict[tuple[str, str], FileRecord] = {}
+        self._problems: dict[str, str] = {}
 
     def _preprocess_fileset_root(
         self, fileset: list[FileMeta], uproot_options: Mapping[str, Any]
@@ -138,7 +139,7 @@ class Runner(CoffeaRunner):
         if not isinstance(fileset, Mapping | str):
             fileset = self._known_chunks(list(fileset))
         began, clock = time.time(), time.perf_counter()
-        self._problems: dict[str, str] = {}
+        self._problems = {}
         out = super()._run_impl(fileset, processor_instance, **options)
         if isinstance(out, dict):
             records = out.pop(RECORDS, [])

@@ -107,7 +107,7 @@ class LazyContents(list[Any]):
     def __reversed__(self) -> Iterator[Any]:
         return (self[i] for i in reversed(range(len(self))))
 
-    def __add__(self, other: list[Any]) -> list[Any]:  # type: ignore[override]
+    def __add__(self, other: list[Any]) -> list[Any]:
         return [*self, *other]
 
     def copy(self) -> list[Any]:
