@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import dask.config
+import hypothesis
 import pytest
+
+# These machines are shared and slow at times; a slow example is no failure.
+hypothesis.settings.register_profile("hepcache", deadline=None)
+hypothesis.settings.load_profile("hepcache")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep catalogue and cache of the tests away from the user's own."""
+    home = tmp_path_factory.mktemp("hepcache")
+    chosen = {
+        "hepcache.catalogue": str(home / "catalogue.sqlite"),
+        "hepcache.cache.directory": str(home / "columns"),
+    }
+    with dask.config.set(chosen):
+        yield
 
 
 @pytest.fixture(scope="session")

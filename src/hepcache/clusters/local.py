@@ -69,7 +69,6 @@ class LocalCluster(SpecCluster):
                 raise ConfigurationError(name, "a whole number from 1", count)
         root = Path(cache_directory or settings().cache_directory / "local").expanduser()
         self.hosts = tuple(f"host-{number}" for number in range(hosts))
-        self.cache_directories = {host: root.absolute() / host for host in self.hosts}
         self._changed: dict[str, Any] = {}
         if capacity is not None:
             self._changed["hepcache.cache.capacity"] = capacity
@@ -80,11 +79,10 @@ class LocalCluster(SpecCluster):
             state.unlink(missing_ok=True)
             self._changed["hepcache.origin.bandwidth"] = origin_bandwidth
             self._changed["hepcache.origin.bandwidth_state"] = str(state)
-        workers = {
-            f"{host}-{number}": self._worker(host, threads_per_worker, memory_limit)
-            for host in self.hosts
-            for number in range(workers_per_host)
-        }
+        self._root = root.absolute()
+        self._workers_per_host = workers_per_host
+        self._threads, self._memory_limit = threads_per_worker, memory_limit
+        workers = {name: spec for host in self.hosts for name, spec in self._specs(host).items()}
         scheduler = {
             "cls": Scheduler,
             "options": {
@@ -98,26 +96,39 @@ class LocalCluster(SpecCluster):
         }
         super().__init__(workers, scheduler, name="hepcache", silence_logs=40, **options)
 
-    def _worker(self, host: str, threads: int, memory_limit: Any) -> dict[str, Any]:
+    def cache_directory(self, host: str) -> Path:
+        """Return the directory of a host's cache."""
+        return self._root / host
+
+    def add_host(self) -> str:
+        """Start one more host, with a cache of its own; return its name at once."""
+        host = f"host-{len(self.hosts)}"
+        self.hosts = (*self.hosts, host)
+        self.worker_spec.update(self._specs(host))
+        self.loop.add_callback(self._correct_state)
+        return host
+
+    def _specs(self, host: str) -> dict[str, dict[str, Any]]:
         with dask.config.set(
             {
                 **self._changed,
                 "hepcache.host": host,
-                "hepcache.cache.directory": str(self.cache_directories[host]),
+                "hepcache.cache.directory": str(self.cache_directory(host)),
             }
         ):
             # A copy: Dask undoes the change in place.
             config = {"hepcache": deepcopy(dask.config.get("hepcache"))}
         options = {
-            "nthreads": threads,
-            "memory_limit": memory_limit,
+            "nthreads": self._threads,
+            "memory_limit": self._memory_limit,
             "host": "127.0.0.1",
             "dashboard": False,
             "preload": ["hepcache.process.worker"],
             "preload_argv": [],
             "config": config,
         }
-        return {"cls": Nanny, "options": options}
+        names = [f"{host}-{number}" for number in range(self._workers_per_host)]
+        return {name: {"cls": Nanny, "options": options} for name in names}
 
     def client(self) -> Client:
         """Return a client; close it, or use it as a context manager."""
@@ -145,8 +156,8 @@ class LocalCluster(SpecCluster):
         """Empty the caches of all hosts, and what their workers remember: a cold start."""
         with self.client() as client:
             client.run(forget)
-            for directory in self.cache_directories.values():
-                shutil.rmtree(directory, ignore_errors=True)
+            for host in self.hosts:
+                shutil.rmtree(self.cache_directory(host), ignore_errors=True)
             client.run(_reopen)
 
     def __repr__(self) -> str:

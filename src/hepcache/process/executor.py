@@ -191,7 +191,8 @@ def _raise_if_failed(future: Future, item: WorkItem | None) -> None:
         raise ClusterError(f"task {future.key} was {future.status}; is the cluster still there?")
     error = future.exception()
     if isinstance(error, KilledWorker):
-        what = f"Work item {item}" if item is not None else "Merging results"
+        plain = item.plain() if isinstance(item, Chunk) else item
+        what = f"Work item {plain}" if item is not None else "Merging results"
         raise ProcessorError(
             f"{what} caused a KilledWorker exception (likely a segfault or out-of-memory issue)"
         ) from error
