@@ -50,7 +50,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
 
 def write_json(path: str | os.PathLike[str], value: object) -> Path:
     """Write JSON atomically; compressed when the name ends in ``.gz``."""
-    text = json.dumps(value, indent=None, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain)
     data = (text + "\n").encode()
     if os.fspath(path).endswith(".gz"):
         data = gzip.compress(data, compresslevel=6, mtime=0)
@@ -77,3 +77,10 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RecordError(os.fspath(path), f"expected a JSON object, found {type(value).__name__}")
     return value
+
+
+def _plain(value: Any) -> Any:
+    """Return numpy's scalars as Python's; anything else has no place in a record."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} can't be written as JSON")
