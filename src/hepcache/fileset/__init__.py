@@ -2,7 +2,7 @@
 
 from hepcache.fileset.freshness import Freshness, look
 from hepcache.fileset.load import load_fileset
-from hepcache.fileset.model import FileRecord, FileSpec, Fileset
+from hepcache.fileset.model import FileRecord, Fileset, FileSpec
 from hepcache.fileset.store import Catalogue
 
 __all__ = [

@@ -15,24 +15,32 @@ import psutil
 
 from hepcache.errors import CatalogueError
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "on_local_volume", "open_database"]
+__all__ = [
+    "APPLICATION_ID",
+    "SCHEMA_VERSION",
+    "explain",
+    "on_local_volume",
+    "open_database",
+    "replace_damaged",
+    "transaction",
+]
 
 APPLICATION_ID = 0x68657063  # "hepc"; SQLite keeps it in the file's header
 SCHEMA_VERSION = 1
 _BUSY_S = 60.0
 _HEADER = b"SQLite format 3\0"
 _SCHEMA = (
-    "CREATE TABLE files (location TEXT, tree TEXT, facts TEXT NOT NULL, digest TEXT NOT NULL, "
-    "PRIMARY KEY (location, tree)) WITHOUT ROWID",
-    "CREATE TABLE blobs (kind TEXT, key TEXT, data BLOB NOT NULL, digest TEXT NOT NULL, "
-    "PRIMARY KEY (kind, key))",
+    """CREATE TABLE files (location TEXT, tree TEXT, facts TEXT NOT NULL, digest TEXT NOT NULL,
+       PRIMARY KEY (location, tree)) WITHOUT ROWID""",
+    """CREATE TABLE blobs (kind TEXT, key TEXT, data BLOB NOT NULL, digest TEXT NOT NULL,
+       PRIMARY KEY (kind, key))""",
 )
 # WAL keeps its index in shared memory, which only processes of one machine
 # share: on a file server two hosts would destroy the file. What isn't known
 # to be a local file system counts as a server.
 _LOCAL = frozenset({
-    "apfs", "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "hfs", "jfs", "overlay", "ramfs",
-    "reiserfs", "tmpfs", "ufs", "xfs", "zfs",
+    "apfs", "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "hfs", "jfs", "overlay",
+    "ramfs", "reiserfs", "tmpfs", "ufs", "xfs", "zfs",
 })  # fmt: skip
 
 
@@ -65,9 +73,9 @@ def open_database(path: Path) -> sqlite3.Connection:
         _create(path)
         return _connect(path)
     except sqlite3.OperationalError as error:
-        raise CatalogueError(str(path), _operational(error)) from error
+        raise CatalogueError(str(path), explain(error)) from error
     except sqlite3.DatabaseError:
-        return _replace(path)
+        return replace_damaged(path)
     except OSError as error:
         raise CatalogueError(
             str(path),
@@ -187,8 +195,16 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _replace(path: Path) -> sqlite3.Connection:
-    """Move a damaged catalogue aside and begin a new one, once among all processes."""
+def replace_damaged(path: Path) -> sqlite3.Connection:
+    """Move a damaged catalogue aside and begin a new one, once among all processes.
+
+    A process that comes late finds the new file sound, and opens that.
+
+    Warns
+    -----
+    UserWarning
+        The file was moved aside.
+    """
     with _repair_lock(path):
         try:
             connection = _connect(path)
@@ -232,7 +248,8 @@ def _repair_lock(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _operational(error: sqlite3.OperationalError) -> str:
+def explain(error: sqlite3.Error) -> str:
+    """Say what to do about an error of SQLite."""
     if "locked" in str(error):
         return f"another process has kept it locked for {_BUSY_S:.0f} s; try again when it is done"
     return f"{error}; check the disk's space and the file's permissions"

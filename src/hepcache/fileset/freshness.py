@@ -15,11 +15,18 @@ import fsspec
 from hepcache.errors import BadFileError
 from hepcache.fileset.paths import is_url, location
 
-__all__ = ["Freshness", "look"]
+__all__ = ["Freshness", "look", "storage_options"]
 
 # File servers keep times in steps of up to two seconds, so a file written in
 # the same step as it was looked at could change again without showing it.
 _STEP_NS = 2_000_000_000
+# Options that uproot.open keeps for itself; it hands all others on to fsspec.
+_OWN_OPTIONS = frozenset({
+    "array_cache", "begin_chunk_size", "custom_classes", "decompression_executor", "handler",
+    "http_max_header_bytes", "interpretation_executor", "max_num_elements",
+    "minimal_ttree_metadata", "num_fallback_workers", "num_workers", "object_cache", "timeout",
+    "use_threads",
+})  # fmt: skip
 _CHANGES = ("ETag", "etag", "Content-MD5", "mtime", "LastModified", "Last-Modified",
             "last_modified", "updated", "modified")  # fmt: skip
 
@@ -63,6 +70,11 @@ def look(path: str, options: Mapping[str, Any] | None = None) -> Freshness:
     return _look_remote(path, options or {}) if is_url(path) else _look_local(path)
 
 
+def storage_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of ``uproot.open``'s options that it hands on to fsspec."""
+    return {key: value for key, value in options.items() if key not in _OWN_OPTIONS}
+
+
 def _look_local(path: str) -> Freshness:
     place = Path(location(path))
     try:
@@ -74,7 +86,7 @@ def _look_local(path: str) -> Freshness:
     if not stat.S_ISREG(found.st_mode):
         what = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
         raise BadFileError({path: f"{what}; a ROOT file was expected"})
-    settled = time.time_ns() - found.st_mtime_ns > _STEP_NS
+    settled = abs(time.time_ns() - found.st_mtime_ns) > _STEP_NS
     return Freshness(found.st_size, f"{found.st_size}-{found.st_mtime_ns}", settled)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import warnings
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hepcache.errors import BadFilesetError
-from hepcache.fileset.model import FileSpec, Fileset
-from hepcache.fileset.paths import find_files, label_directories, split_tree
+from hepcache.fileset.model import Fileset, FileSpec
+from hepcache.fileset.paths import find_files, label_directories
 
 __all__ = ["RESERVED_METADATA", "load_fileset"]
 
@@ -188,7 +189,7 @@ def _refuse_steps(value: Mapping[str, Any], dataset: str, path: object) -> None:
     if not steps:
         return
     ordered = sorted(tuple(step) for step in steps)
-    gaps = any(a[1] != b[0] for a, b in zip(ordered, ordered[1:], strict=False))
+    gaps = any(a[1] != b[0] for a, b in itertools.pairwise(ordered))
     entries = value.get("num_entries")
     if gaps or ordered[0][0] != 0 or (entries is not None and ordered[-1][1] != entries):
         raise BadFilesetError(

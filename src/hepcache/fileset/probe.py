@@ -13,28 +13,18 @@ from uproot.behaviors.RNTuple import HasFields
 from uproot.behaviors.TTree import TTree
 
 from hepcache.errors import BadFileError
-from hepcache.fileset.freshness import Freshness, look
+from hepcache.fileset.freshness import Freshness, look, storage_options
 from hepcache.fileset.model import FileRecord
 from hepcache.fileset.paths import is_url, location
 
-__all__ = ["probe", "storage_options"]
+__all__ = ["examine", "probe"]
 
 _TREE_CLASSES = ("TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple")
 
 
-def storage_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of ``uproot.open``'s options that it hands on to fsspec."""
-    own = {*uproot.reading.open.defaults, "object_cache", "array_cache", "custom_classes",
-           "decompression_executor", "interpretation_executor"}  # fmt: skip
-    return {key: value for key, value in options.items() if key not in own}
-
-
 def probe(
-    path: str,
-    tree: str | None,
-    *,
-    options: Mapping[str, Any] | None = None,
-) -> tuple[FileRecord, Freshness]:
+    path: str, tree: str | None = None, *, options: Mapping[str, Any] | None = None
+) -> FileRecord:
     """Open a file and describe one of its trees.
 
     Parameters
@@ -51,8 +41,6 @@ def probe(
     -------
     FileRecord
         The description.
-    Freshness
-        What the file's server said of it, the same before and after.
 
     Raises
     ------
@@ -60,7 +48,13 @@ def probe(
         The file is missing, truncated, no ROOT file, has no such tree, or
         can't be read; the reason says which and what to do.
     """
-    options = dict(options or {})
+    return examine(path, tree, options or {})[0]
+
+
+def examine(
+    path: str, tree: str | None, options: Mapping[str, Any]
+) -> tuple[FileRecord, Freshness]:
+    """Do what :func:`probe` does; return also the file's state, the same before and after."""
     for _ in range(2):
         before = look(path, storage_options(options))
         record = _open(path, tree, options, before)
@@ -75,8 +69,7 @@ def _open(path: str, tree: str | None, options: Mapping[str, Any], fresh: Freshn
     _check_head(path, place, fresh.size)
     try:
         with uproot.open({place: None}, **options) as directory:
-            if directory.file.fEND > fresh.size:
-                raise BadFileError({path: _truncated(fresh.size, directory.file.fEND)})
+            _check_end(path, directory.file.fEND, fresh.size)
             name = _find_tree(path, directory, tree)
             return _describe(place, directory, name, fresh)
     except BadFileError:
@@ -99,8 +92,9 @@ def _check_head(path: str, place: str, size: int) -> None:
         raise BadFileError({path: f"not a ROOT file: it begins with {head!r}"})
 
 
-def _truncated(size: int, wanted: int) -> str:
-    return f"truncated: {size:,} bytes of {wanted:,}; copy it again"
+def _check_end(path: str, end: int, size: int) -> None:
+    if end > size:
+        raise BadFileError({path: f"truncated: {size:,} bytes of {end:,}; copy it again"})
 
 
 def _reason(error: Exception) -> str:
@@ -112,7 +106,7 @@ def _find_tree(path: str, directory: Any, tree: str | None) -> str:
     """Return the key of the wanted tree, with the cycle number where it isn't the last."""
     classes = directory.classnames(recursive=True, cycle=True)
     trees = [key for key, name in classes.items() if name in _TREE_CLASSES]
-    names = list(dict.fromkeys(key.rpartition(";")[0] for key in trees))
+    names: list[str] = list(dict.fromkeys(key.rpartition(";")[0] for key in trees))
     if tree is None:
         if len(names) == 1:
             return names[0]
@@ -125,7 +119,7 @@ def _find_tree(path: str, directory: Any, tree: str | None) -> str:
     if cycles and not cycle:
         return name
     if cycle.isdecimal() and int(cycle) in cycles:
-        return name if int(cycle) == max(cycles) else wanted
+        return name if int(cycle) == max(cycles) else f"{name};{int(cycle)}"
     raise BadFileError({path: f"no tree {tree!r} in it; {_listed(names)}"})
 
 

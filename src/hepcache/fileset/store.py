@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import re
 import sqlite3
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import xxhash
 
 from hepcache.errors import BadFileError, CatalogueError, ConfigurationError
-from hepcache.fileset.database import open_database, transaction
+from hepcache.fileset.database import (
+    explain,
+    open_database,
+    replace_damaged,
+    transaction,
+)
 from hepcache.fileset.freshness import Freshness
 from hepcache.fileset.model import FileRecord, FileSpec
 from hepcache.fileset.paths import location
@@ -30,6 +36,7 @@ __all__ = ["Catalogue"]
 
 # New facts are written this often, so that an interrupted survey is not lost.
 _WRITE_S = 1.0
+_T = TypeVar("_T")
 _Found = dict[Target, tuple[FileRecord, Freshness]]
 
 
@@ -163,10 +170,9 @@ class Catalogue:
         dropped = 0
         for path in paths:
             place = location(path).rstrip("/")
-            below = _literal(place) + "/*"
-            rows = [(place, place, below)]
             dropped += self._change(
-                "DELETE FROM files WHERE location = ? OR location GLOB ? OR location GLOB ?", rows
+                "DELETE FROM files WHERE location = ? OR location GLOB ? OR location GLOB ?",
+                [(place, place, _below(place))],
             )
         return dropped
 
@@ -244,15 +250,11 @@ class Catalogue:
 
     def _execute(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._lock, self._errors():
-            return self._open().execute(query, values).fetchall()
+            return self._mended(lambda connection: connection.execute(query, values).fetchall())
 
     def _change(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
         with self._lock, self._errors():
-            connection = self._open()
-            before = connection.total_changes
-            with transaction(connection):
-                connection.executemany(statement, rows)
-            return connection.total_changes - before
+            return self._mended(lambda connection: _write_rows(connection, statement, rows))
 
     def _open(self) -> sqlite3.Connection:
         # SQLite's locks do not survive a fork, so a child opens the file anew.
@@ -260,15 +262,30 @@ class Catalogue:
             self._connection, self._process = open_database(self.path), os.getpid()
         return self._connection
 
-    @contextlib.contextmanager
+    def _mended(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do something; once more with a new file where the old one proves damaged."""
+        connection = self._open()
+        try:
+            return action(connection)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:
+            connection.close()
+            self._connection = None
+            self._connection = replace_damaged(self.path)
+            return action(self._connection)
+
+    @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise CatalogueError(
-                str(self.path),
-                f"{error}; if this goes on, delete the file: all in it can be found again",
-            ) from error
+            raise CatalogueError(str(self.path), explain(error)) from error
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigurationError(name, " or ".join(choices), value)
 
 
 def _target(spec: FileSpec) -> Target:
@@ -276,24 +293,29 @@ def _target(spec: FileSpec) -> Target:
 
 
 def _encode(record: FileRecord, fresh: Freshness) -> tuple[str, str]:
-    facts = json.dumps({**asdict(record), "settled": fresh.settled}, separators=(",", ":"))
+    facts = json.dumps({"settled": fresh.settled, **asdict(record)})
     return facts, xxhash.xxh3_64_hexdigest(facts.encode())
 
 
 def _decode(facts: str, digest: str) -> tuple[FileRecord, bool] | None:
-    """Return a record and whether its validator can be trusted; ``None`` if damaged."""
+    """Return a record and whether its validator can be trusted; None if damaged."""
     if xxhash.xxh3_64_hexdigest(facts.encode()) != digest:
         return None
     values = json.loads(facts)
-    settled = bool(values.pop("settled"))
+    settled = values.pop("settled")
     return FileRecord(**{**values, "clusters": tuple(values["clusters"])}), settled
 
 
-def _literal(text: str) -> str:
-    """Return a GLOB pattern that matches only ``text``."""
-    return "".join(f"[{one}]" if one in "*?[" else one for one in text)
+def _write_rows(
+    connection: sqlite3.Connection, statement: str, rows: Sequence[Sequence[Any]]
+) -> int:
+    before = connection.total_changes
+    with transaction(connection):
+        connection.executemany(statement, rows)
+    return connection.total_changes - before
 
 
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ConfigurationError(name, " or ".join(choices), value)
+def _below(place: str) -> str:
+    """Return the SQLite pattern of everything below a directory."""
+    escaped = re.sub(r"([*?[])", r"[\1]", place)
+    return f"{escaped}/*"

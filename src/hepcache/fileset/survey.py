@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from dask.system import CPU_COUNT
 
 from hepcache.errors import BadFileError
-from hepcache.fileset.freshness import Freshness, look
+from hepcache.fileset.freshness import Freshness, look, storage_options
 from hepcache.fileset.model import FileRecord
-from hepcache.fileset.probe import probe, storage_options
 
 __all__ = ["Target", "look_at", "open_all"]
 
@@ -105,7 +104,9 @@ def open_all(
 
 def open_one(target: Target, options: Mapping[str, Any]) -> tuple[FileRecord, Freshness] | str:
     """Return a target's record, or the reason why there is none."""
+    from hepcache.fileset.probe import examine  # uproot takes a second to import
+
     try:
-        return probe(target.path, target.tree or None, options=options)
+        return examine(target.path, target.tree or None, options)
     except BadFileError as error:
         return error.problems[target.path]
