@@ -200,7 +200,9 @@ def encode_basket(
         table[-1] = 0  # as ROOT does: the end is fLast
         raw += struct.pack(">i", len(table)) + table.astype(">i4").tobytes()
     if len(raw) + key_bytes > _MAX_BASKET_BYTES:
-        raise ValueError(f"{leaf.name}: {len(raw)} bytes exceed the 2 GiB of a basket; use shorter clusters")
+        raise ValueError(
+            f"{leaf.name}: {len(raw)} bytes exceed the 2 GiB of a basket; use shorter clusters"
+        )
     payload = uproot.compression.compress(raw, compression)
     key = _KEY.pack(key_bytes + len(payload), 1004, len(raw), datime, key_bytes, 0, 0, 0)
     header = key + names + _BASKET.pack(3, 32000, room, entries, last, False)
@@ -261,8 +263,6 @@ def encode_tree(
     title: str,
     branches: Sequence[BranchRecord],
     clusters: Sequence[int],
-    *,
-    compression: Any,
 ) -> bytes:
     """Serialise a TTree whose baskets are in the file already.
 
@@ -275,8 +275,6 @@ def encode_tree(
         what it counts.
     clusters
         Boundaries, from 0 to the number of entries; each basket is one cluster.
-    compression
-        As `parse_compression` returns it.
 
     Returns
     -------
@@ -285,7 +283,6 @@ def encode_tree(
     """
     key_bytes = _KEY.size + sum(len(_text(text)) for text in ("TTree", name, title))
     out = _Buffer(key_bytes)
-    entries = clusters[-1]
     tree = out.begin(20)
     out.named(name, title, _MUST_CLEANUP)
     out.add(_ATT_LINE, _ATT_FILL, _ATT_MARKER)
@@ -295,14 +292,96 @@ def encode_tree(
     leaves: dict[str, int] = {}
     array = out.begin_array(len(order))
     bounds = np.asarray(clusters, dtype=">i8")
-    code = 0 if compression is None else compression.code
     for record in order:
-        _add_branch(out, record, bounds, code, leaves, record.leaf.name in counting)
+        _add_branch(out, record, bounds, leaves, record.leaf.name in counting)
     out.end(array)
     array = out.begin_array(len(order))
     out.add(np.asarray([leaves[record.leaf.name] for record in order], dtype=">u4").tobytes())
     out.end(array)
     out.add(bytes(28))  # no aliases, index, friends, user info, branch references
     out.end(tree)
-    del entries
     return bytes(out.data)
+
+
+def _counters_first(branches: Sequence[BranchRecord]) -> list[BranchRecord]:
+    """Return the branches with each counter before what it counts, else as they are."""
+    by_name = {record.leaf.name: record for record in branches}
+    order: dict[str, BranchRecord] = {}
+    for record in branches:
+        if record.leaf.counter:
+            order.setdefault(record.leaf.counter, by_name[record.leaf.counter])
+        order.setdefault(record.leaf.name, record)
+    return list(order.values())
+
+
+def _add_totals(out: _Buffer, branches: Sequence[BranchRecord], clusters: Sequence[int]) -> None:
+    total = sum(record.total_bytes for record in branches)
+    stored = sum(sum(record.nbytes) for record in branches)
+    entries, most = clusters[-1], 1_000_000_000_000
+    flush = clusters[1] if len(clusters) > 1 else -30_000_000
+    # fEntries ... fEstimate, in the order of TTree 20.
+    out.add(
+        struct.pack(
+            ">qqqqqdiiiiIqqqqqq", entries, total, stored, 0, stored, 1.0, 0, 25, 0, 1000, 0,
+            most, most, 0, -300_000_000, flush, 1_000_000,
+        )
+    )  # fmt: skip
+    # No cluster ranges of their own: all clusters have fAutoFlush entries.
+    out.add(b"\x00\x00", _IO_FEATURES)
+
+
+def _add_branch(
+    out: _Buffer,
+    record: BranchRecord,
+    bounds: NDArray[Any],
+    leaves: dict[str, int],
+    counts: bool,
+) -> None:
+    leaf, baskets = record.leaf, len(record.seeks)
+    letter = leaf_letter(leaf.dtype)
+    outer = out.begin_object("TBranch")
+    branch = out.begin(13)
+    out.named(leaf.name, leaf.title or f"{leaf.name}{leaf.dimensions}/{letter}", _OWN_BUFFER)
+    out.add(_ATT_FILL)
+    entries = int(bounds[-1])
+    # fCompress 0 makes ROOT look whether a basket is compressed.
+    out.add(struct.pack(">iiiiq", 0, 32000, record.offset_bytes, baskets, entries), _IO_FEATURES)
+    # fOffset, fMaxBaskets, fSplitLevel, fEntries, fFirstEntry, fTotBytes, fZipBytes
+    out.add(
+        struct.pack(
+            ">iIiqqqq", 0, baskets + 1, 0, entries, 0, record.total_bytes, sum(record.nbytes)
+        )
+    )
+    out.empty_array()
+    array = out.begin_array(1)
+    leaves[leaf.name] = _add_leaf(out, record, leaves, counts, letter)
+    out.end(array)
+    out.empty_array()
+    out.add(b"\x01", np.array([*record.nbytes, 0], ">i4").tobytes())
+    out.add(b"\x01", bounds.tobytes())
+    out.add(b"\x01", np.array([*record.seeks, 0], ">i8").tobytes(), b"\x00")
+    out.end(branch)
+    out.end(outer)
+
+
+def _add_leaf(
+    out: _Buffer, record: BranchRecord, leaves: dict[str, int], counts: bool, letter: str
+) -> int:
+    """Add a branch's only leaf; return the number by which others refer to it."""
+    leaf = record.leaf
+    reference = out.reference(len(out.data))
+    outer = out.begin_object(f"TLeaf{letter.upper()}")
+    special = out.begin(1)
+    base = out.begin(2)
+    out.named(leaf.name, leaf.name + leaf.dimensions)
+    length = int(np.prod(leaf.shape, dtype=np.int64))
+    unsigned = letter != letter.upper()
+    out.add(struct.pack(">iii??", length, leaf.dtype.itemsize, 0, counts, unsigned))
+    out.add(struct.pack(">I", leaves[leaf.counter] if leaf.counter else 0))
+    out.end(base)
+    extrema = struct.Struct(_EXTREMA[letter.upper()])
+    top = min(record.maximum, 2 ** (8 * extrema.size // 2 - 1) - 1)
+    out.add(extrema.pack(0, top if leaf.dtype.kind in "iu" else 0))
+    out.end(special)
+    out.end(outer)
+    return reference

@@ -1,0 +1,1 @@
+"""Samples for the demo, the benchmarks and the tests."""

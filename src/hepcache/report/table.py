@@ -1,0 +1,81 @@
+"""The table of cycles for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from hepcache.report.summary import Summary
+from hepcache.report.units import bytes_text, count_text, ratio_text, seconds_text
+
+__all__ = ["CYCLE_HEADINGS", "cycle_row", "cycle_table", "host_table"]
+
+CYCLE_HEADINGS = (
+    "cycle", "wall", "speed-up", "events/s", "hit ratio", "from cache", "from origin", "stolen",
+    "tail",
+)  # fmt: skip
+
+
+def cycle_row(number: int, summary: Summary, first_wall_s: float) -> tuple[str, ...]:
+    """Return the texts of one cycle, one per heading of :data:`CYCLE_HEADINGS`.
+
+    Parameters
+    ----------
+    number
+        The cycle's number, from 1.
+    summary
+        What it adds up to.
+    first_wall_s
+        Wall time of the first cycle.
+    """
+    speed_up = first_wall_s / summary.wall_s if summary.wall_s else 0.0
+    return (
+        str(number),
+        seconds_text(summary.wall_s),
+        f"{speed_up:.1f}x",
+        count_text(summary.events_per_s),
+        ratio_text(summary.hit_ratio),
+        bytes_text(summary.cache_bytes),
+        bytes_text(summary.origin_bytes),
+        count_text(summary.stolen_chunks),
+        seconds_text(summary.tail_s),
+    )
+
+
+def cycle_table(
+    summaries: Sequence[Summary], *, title: str | None = None, caption: str | None = None
+) -> Table:
+    """Return the table of cycles, oldest first.
+
+    Parameters
+    ----------
+    summaries
+        The cycles.
+    title, caption
+        Shown above and below.
+    """
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    for heading in CYCLE_HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, summary in enumerate(summaries, start=1):
+        style = "bold green" if summary.hit_ratio == 1 else None
+        table.add_row(*cycle_row(number, summary, summaries[0].wall_s), style=style)
+    return table
+
+
+def host_table(summary: Summary, *, title: str | None = None) -> Table:
+    """Return the table of one cycle's hosts: load against fair share, hits and bytes."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("host", no_wrap=True)
+    for heading in ("threads", "chunks", "events", "load / fair", "hit ratio", "from cache",
+                    "from origin", "stolen", "finished"):  # fmt: skip
+        table.add_column(heading, justify="right", no_wrap=True)
+    for host in summary.hosts:
+        table.add_row(
+            host.host, str(host.threads), count_text(host.chunks), count_text(host.events),
+            f"{host.load_over_fair:.2f}", ratio_text(host.hit_ratio),
+            bytes_text(host.cache_bytes), bytes_text(host.origin_bytes),
+            count_text(host.stolen), seconds_text(host.finish_s),
+        )  # fmt: skip
+    return table
