@@ -123,7 +123,7 @@ def _dataset(name: object, entry: object, treename: str | None) -> Iterator[File
         treename = _text(entry.get("treename"), name, "treename") or treename
         metadata = _metadata(entry.get("metadata"), name)
         if entry.get("preload") is not None:
-            preload = frozenset(entry["preload"])
+            preload = _preload(entry["preload"], name)
     for path, tree in _files(files, name):
         for found, inner in _found(path, name):
             yield FileSpec(name, found, tree or inner or treename, metadata, preload)
@@ -140,6 +140,12 @@ def _metadata(metadata: object, dataset: str) -> dict[str, Any] | None:
             f"metadata uses reserved words: {', '.join(reserved)}; rename them", dataset
         )
     return dict(metadata)
+
+
+def _preload(preload: object, dataset: str) -> frozenset[str]:
+    if isinstance(preload, str) or not isinstance(preload, Iterable):
+        raise BadFilesetError(f"preload is a list of columns, found {preload!r}", dataset)
+    return frozenset(preload)
 
 
 def _files(files: object, dataset: str) -> Iterator[tuple[str, str | None]]:

@@ -12,6 +12,8 @@ from typing import Any, overload
 from rich.console import Console
 from rich.table import Table
 
+from hepcache.errors import BadFilesetError
+
 __all__ = ["FileRecord", "FileSpec", "Fileset"]
 
 
@@ -124,11 +126,18 @@ class Fileset(Sequence[FileSpec]):
             Dataset to ``files`` and, where there are any, ``treename``,
             ``metadata`` and ``preload``. Files are a list with one tree name,
             or a dict of path to tree name where the names differ.
+
+        Raises
+        ------
+        BadFilesetError
+            coffea has no form for it: two trees of one file in one dataset, or
+            files of one dataset with different metadata.
         """
         out: dict[str, dict[str, Any]] = {}
         for dataset in self.datasets:
             specs = [spec for spec in self._specs if spec.dataset == dataset]
             trees = {spec.tree for spec in specs}
+            _check_uniform(dataset, specs)
             entry: dict[str, Any] = {}
             if len(trees) == 1:
                 entry["files"] = [spec.path for spec in specs]
@@ -136,6 +145,11 @@ class Fileset(Sequence[FileSpec]):
                     entry["treename"] = specs[0].tree
             else:
                 entry["files"] = {spec.path: spec.tree for spec in specs}
+                if len(entry["files"]) < len(specs) or None in trees:
+                    raise BadFilesetError(
+                        "coffea takes one tree for each file of a dataset; make two datasets",
+                        dataset,
+                    )
             if specs[0].metadata is not None:
                 entry["metadata"] = dict(specs[0].metadata)
             if specs[0].preload is not None:
@@ -212,4 +226,14 @@ class Fileset(Sequence[FileSpec]):
         return (
             f"Fileset: {datasets} {'dataset' if datasets == 1 else 'datasets'}, "
             f"{files:,} {'file' if files == 1 else 'files'}"
+        )
+
+
+def _check_uniform(dataset: str, specs: list[FileSpec]) -> None:
+    first = specs[0]
+    if any((s.metadata, s.preload) != (first.metadata, first.preload) for s in specs):
+        raise BadFilesetError(
+            "coffea takes one metadata and one preload for all files of a dataset; "
+            "make two datasets",
+            dataset,
         )

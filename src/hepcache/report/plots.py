@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
+from hepcache.report.canvas import byte_unit, cycle_axis, dress, empty, legend, new_figure
 from hepcache.report.theme import LIGHT, Theme
 from hepcache.report.timeline import timeline_figure
 
@@ -21,30 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["FIGURES", "cycles_figure", "rendered", "time_figure"]
 
 _MANY = 24  # cycles beyond which a number over every bar can't be read
-
-
-def rendered(figure: Figure, suffix: str) -> bytes:
-    """Return a figure as a file's content.
-
-    Parameters
-    ----------
-    figure
-        Of this module.
-    suffix
-        ``"svg"``, ``"png"`` (200 dots per inch) or ``"pdf"``.
-
-    Notes
-    -----
-    The same figure gives the same bytes: no dates, no random identifiers.
-    """
-    stream = io.BytesIO()
-    no_date: dict[str, dict[str, None]] = {
-        "svg": {"Date": None},
-        "pdf": {"CreationDate": None, "ModDate": None},
-    }
-    with mpl.rc_context({"svg.hashsalt": "hepcache", "svg.fonttype": "path"}):
-        figure.savefig(stream, format=suffix, dpi=200, metadata=no_date.get(suffix))
-    return stream.getvalue()
+_BAR = 0.66
 
 
 def cycles_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
@@ -63,33 +39,35 @@ def cycles_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
         Two panels over a common axis of cycles; the speed-up over the first
         cycle stands over each bar.
     """
-    summaries = report.summaries
-    numbers = range(1, len(summaries) + 1)
-    figure = _figure(theme, height=4.9)
+    cycles = report.summaries
+    numbers = range(1, len(cycles) + 1)
+    figure = new_figure(theme, height_inches=4.9)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    walls = [one.wall_s for one in summaries]
-    bars = top.bar(numbers, walls, width=0.66, color=theme.text, alpha=0.82)
-    if len(summaries) <= _MANY:
-        labels = [f"{ratio:.1f}×" for ratio in report.speed_ups]  # noqa: RUF001 - a times sign
+    bars = top.bar(numbers, [one.wall_s for one in cycles], _BAR, color=theme.bar)
+    if len(cycles) <= _MANY:
+        labels = [f"{ratio:.1f}\N{MULTIPLICATION SIGN}" for ratio in report.speed_ups]
         top.bar_label(bars, labels, padding=3, color=theme.text, fontsize=9, weight="bold")
     top.set_ylabel("runtime / s")
-    top.margins(y=0.14)
 
-    unit, name = _byte_unit(max((s.cache_bytes + s.origin_bytes for s in summaries), default=0))
-    origin = [one.origin_bytes / unit for one in summaries]
-    cache = [one.cache_bytes / unit for one in summaries]
-    bottom.bar(numbers, origin, width=0.66, color=theme.origin, label="origin, as stored there")
+    unit, name = byte_unit(max((max(s.cache_bytes, s.origin_bytes) for s in cycles), default=0))
+    origin = [one.origin_bytes / unit for one in cycles]
+    bottom.bar(numbers, origin, _BAR, color=theme.origin)
     bottom.bar(
-        numbers, cache, width=0.66, bottom=origin, color=theme.cache, label="caches, decoded"
+        numbers, [one.cache_bytes / unit for one in cycles], _BAR, bottom=origin, color=theme.cache
     )
-    bottom.set_ylabel(f"bytes from / {name}")
-    bottom.set_xlabel("cycle")
-    bottom.margins(y=0.14)
-    bottom.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20, min_n_ticks=1))
-    bottom.set_xlim(0.4, max(len(summaries), 3) + 0.6)
+    bottom.set_ylabel(f"read / {name}")
     for axes in (top, bottom):
-        _dress(axes, theme)
-    _legend(bottom, theme, columns=2)
+        dress(axes, theme)
+        axes.margins(y=0.14)
+    cycle_axis(bottom, len(cycles))
+    top.tick_params(axis="x", length=0)
+    if not cycles:
+        empty(top, theme, "no cycle yet")
+    legend(
+        figure, theme,
+        {"from the origin, as stored there": theme.origin,
+         "from the hosts' caches, decoded": theme.cache},
+    )  # fmt: skip
     figure.align_ylabels([top, bottom])
     return figure
 
@@ -104,42 +82,73 @@ def time_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
     theme
         Its colours.
     """
-    summaries = report.summaries
-    numbers = range(1, len(summaries) + 1)
-    figure = _figure(theme, height=2.9)
+    cycles = report.summaries
+    numbers = range(1, len(cycles) + 1)
+    figure = new_figure(theme, height_inches=2.9)
     axes = figure.subplots()
     parts = {
-        ("waiting for bytes", theme.wait): [one.read_s for one in summaries],
-        ("decoding", theme.decode): [one.decode_s for one in summaries],
-        ("making events", theme.make): [one.open_s for one in summaries],
-        ("processor", theme.compute): [one.compute_s for one in summaries],
+        "waiting for bytes": (theme.wait, [one.read_s for one in cycles]),
+        "decoding": (theme.decode, [one.decode_s for one in cycles]),
+        "making events": (theme.make, [one.open_s for one in cycles]),
+        "processor": (theme.compute, [one.compute_s for one in cycles]),
     }
-    totals = [max(one.wall_s * one.threads, one.busy_s) for one in summaries]
-    base = [0.0] * len(summaries)
-    for (label, colour), seconds in parts.items():
-        share = [_part(value, total) for value, total in zip(seconds, totals, strict=True)]
-        axes.bar(numbers, share, width=0.66, bottom=base, color=colour, label=label)
-        base = [low + high for low, high in zip(base, share, strict=True)]
+    totals = [max(one.wall_s * one.threads, one.busy_s) or 1.0 for one in cycles]
+    base = [0.0] * len(cycles)
+    for colour, seconds in parts.values():
+        shares = [value / total for value, total in zip(seconds, totals, strict=True)]
+        axes.bar(numbers, shares, _BAR, bottom=base, color=colour)
+        base = [low + share for low, share in zip(base, shares, strict=True)]
     rest = [max(1 - low, 0.0) for low in base]
-    axes.bar(numbers, rest, width=0.66, bottom=base, color=theme.idle, label="no chunk")
+    axes.bar(numbers, rest, _BAR, bottom=base, color=theme.idle)
     axes.set_ylabel("threads' time")
-    axes.set_xlabel("cycle")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20, min_n_ticks=1))
-    axes.set_xlim(0.4, max(len(summaries), 3) + 0.6)
     axes.set_ylim(0, 1)
-    _dress(axes, theme)
-    _legend(axes, theme, columns=5)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+    dress(axes, theme)
+    cycle_axis(axes, len(cycles))
+    colours = {label: colour for label, (colour, _) in parts.items()}
+    legend(figure, theme, {**colours, "no chunk to do": theme.idle})
     return figure
-
-
-def _timeline(report: CycleReport, theme: Theme = LIGHT) -> Figure:
-    with _style(theme):
-        return timeline_figure(report, theme)
 
 
 FIGURES: Mapping[str, Callable[..., Figure]] = {
     "cycles": cycles_figure,
-    "timeline": _timeline,
+    "timeline": timeline_figure,
     "time": time_figure,
 }
+"""Name to function of every figure; each takes a report and a theme."""
+
+
+def rendered(figure: Figure, suffix: str, *, salt: str = "hepcache") -> bytes:
+    """Return a figure as a file's content.
+
+    Parameters
+    ----------
+    figure
+        Of this module.
+    suffix
+        ``"svg"``, ``"png"`` (200 dots per inch) or ``"pdf"``.
+    salt
+        Makes identifiers inside an SVG differ from another figure's.
+
+    Notes
+    -----
+    The same figure gives the same bytes: no dates, no random identifiers.
+    """
+    stream = io.BytesIO()
+    no_date: dict[str, dict[str, None]] = {
+        "svg": {"Date": None},
+        "pdf": {"CreationDate": None, "ModDate": None},
+    }
+    _settle(figure)
+    with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
+        figure.savefig(stream, format=suffix, dpi=200, metadata=no_date.get(suffix))
+    return stream.getvalue()
+
+
+def _settle(figure: Figure) -> None:
+    """Fix the layout: its solver's last digits differ from one time to the next."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(edge, 6) for edge in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))

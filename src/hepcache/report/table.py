@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hepcache.report.summary import Summary
@@ -12,8 +13,7 @@ from hepcache.report.units import bytes_text, count_text, ratio_text, seconds_te
 __all__ = ["CYCLE_HEADINGS", "cycle_row", "cycle_table", "host_table"]
 
 CYCLE_HEADINGS = (
-    "cycle", "wall", "speed-up", "events/s", "hit ratio", "from cache", "from origin", "stolen",
-    "tail",
+    "cycle", "wall", "speed-up", "events/s", "hits", "cache", "origin", "stolen", "tail",
 )  # fmt: skip
 
 
@@ -55,7 +55,10 @@ def cycle_table(
     title, caption
         Shown above and below.
     """
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    table = Table(
+        box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title=title, caption=caption,
+        title_justify="left", caption_justify="left",
+    )  # fmt: skip
     for heading in CYCLE_HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     for number, summary in enumerate(summaries, start=1):
@@ -66,16 +69,17 @@ def cycle_table(
 
 def host_table(summary: Summary, *, title: str | None = None) -> Table:
     """Return the table of one cycle's hosts: load against fair share, hits and bytes."""
-    table = Table(title=title, title_justify="left")
+    table = Table(
+        box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title=title, title_justify="left"
+    )
     table.add_column("host", no_wrap=True)
-    for heading in ("threads", "chunks", "events", "load / fair", "hit ratio", "from cache",
-                    "from origin", "stolen", "finished"):  # fmt: skip
+    headings = ("threads", "chunks", "load/fair", "hits", "cache", "origin", "stolen", "finish")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for host in summary.hosts:
         table.add_row(
-            host.host, str(host.threads), count_text(host.chunks), count_text(host.events),
-            f"{host.load_over_fair:.2f}", ratio_text(host.hit_ratio),
-            bytes_text(host.cache_bytes), bytes_text(host.origin_bytes),
-            count_text(host.stolen), seconds_text(host.finish_s),
+            host.host, str(host.threads), count_text(host.chunks), f"{host.load_over_fair:.2f}",
+            ratio_text(host.hit_ratio), bytes_text(host.cache_bytes),
+            bytes_text(host.origin_bytes), count_text(host.stolen), seconds_text(host.finish_s),
         )  # fmt: skip
     return table

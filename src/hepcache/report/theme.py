@@ -19,6 +19,8 @@ class Theme:
     ----------
     text, muted, grid, surface
         Words, secondary words, grid lines, and what is behind.
+    bar
+        Bars that need no distinction.
     cache, mixed, origin
         Bytes from caches, from both, from the origin.
     wait, decode, make, compute, idle
@@ -29,6 +31,7 @@ class Theme:
     muted: str
     grid: str
     surface: str
+    bar: str
     cache: str
     mixed: str
     origin: str
@@ -40,15 +43,15 @@ class Theme:
 
 
 LIGHT = Theme(
-    text="#1f2328", muted="#5b646e", grid="#dde1e6", surface="#ffffff",
+    text="#1f2328", muted="#5b646e", grid="#dde1e6", surface="#ffffff", bar="#4b5563",
     cache="#0072b2", mixed="#cc79a7", origin="#d55e00",
-    wait="#d55e01", decode="#e69f00", make="#cc79a8", compute="#009e73", idle="#e3e6ea",
+    wait="#d55e00", decode="#e69f00", make="#cc79a7", compute="#009e73", idle="#e3e6ea",
 )  # fmt: skip
 
 DARK = Theme(
-    text="#e6e9ec", muted="#9aa4af", grid="#30363d", surface="#14171b",
+    text="#e6e9ec", muted="#9aa4af", grid="#30363d", surface="#14171b", bar="#a3adb8",
     cache="#56b4e9", mixed="#d993bd", origin="#f07f35",
-    wait="#f07f36", decode="#f0b840", make="#d993be", compute="#2fbf94", idle="#2b3138",
+    wait="#f07f35", decode="#f0b840", make="#d993bd", compute="#2fbf94", idle="#2b3138",
 )  # fmt: skip
 
 # No reader sees these: each stands for a role until the page's own variables take its place.

@@ -1,0 +1,164 @@
+"""The timeline: which worker did which chunk when, and where its bytes came from."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hepcache.report.canvas import dress, empty, legend, new_figure
+from hepcache.report.record import RunRecord
+from hepcache.report.theme import LIGHT, Theme
+from hepcache.report.units import seconds_text
+from hepcache.telemetry import ChunkRecord
+
+if TYPE_CHECKING:
+    from hepcache.report.cycles import CycleReport
+
+__all__ = ["Lane", "lanes", "timeline_figure"]
+
+Lane = tuple[str, list[ChunkRecord]]
+"""A host's name, and chunks that one of its threads did one after the other."""
+
+_ROWS_IN_FULL = 16  # rows beyond which they get thinner
+_GAP = 1 / 1500  # of a panel's width: nobody sees a shorter gap between two bars
+
+
+def timeline_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
+    """Draw the chunks of the first, the second and the last cycle over time.
+
+    Parameters
+    ----------
+    report
+        The cycles.
+    theme
+        Its colours.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One panel per cycle, each with its own time axis; one row per thread
+        that was busy, hosts together.
+    """
+    numbers = sorted({1, 2, len(report)} & set(range(1, len(report) + 1)))
+    rows = [lanes(report.records[number - 1].chunks) for number in numbers]
+    heights = [_panel_inches(len(one)) for one in rows] or [1.0]
+    figure = new_figure(theme, height_inches=sum(heights) + 0.8 * len(heights) + 0.5)
+    panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for number, row, axes in zip(numbers, rows, panels, strict=False):
+        _draw(axes, theme, report.records[number - 1], row)
+        axes.set_title(
+            f"cycle {number}: {seconds_text(report.records[number - 1].wall_s)}",
+            loc="left", fontsize=10, color=theme.text,
+        )  # fmt: skip
+    if not numbers:
+        empty(panels[0], theme, "no cycle yet")
+    panels[-1].set_xlabel("seconds since the cycle began", color=theme.text)
+    legend(
+        figure, theme,
+        {"all columns from the cache": theme.cache, "some": theme.mixed,
+         "none: from the origin": theme.origin},
+    )  # fmt: skip
+    return figure
+
+
+def lanes(chunks: Iterable[ChunkRecord]) -> list[Lane]:
+    """Sort chunks into rows in which they don't overlap, one per busy thread.
+
+    Parameters
+    ----------
+    chunks
+        Of one run, in any order.
+
+    Returns
+    -------
+    list of (host, chunks)
+        Rows of one worker, and workers of one host, are neighbours.
+    """
+    by_worker: defaultdict[tuple[str, str], list[ChunkRecord]] = defaultdict(list)
+    for chunk in sorted(chunks, key=lambda one: (one.began, one.ended)):
+        by_worker[chunk.host, chunk.worker].append(chunk)
+    rows: list[Lane] = []
+    for (host, _), own in sorted(by_worker.items()):
+        free: list[tuple[float, int]] = []  # (end of its last chunk, row) of the worker's rows
+        for chunk in own:
+            if free and free[0][0] <= chunk.began:
+                _, row = heapq.heappop(free)
+                rows[row][1].append(chunk)
+            else:
+                row = len(rows)
+                rows.append((host, [chunk]))
+            heapq.heappush(free, (chunk.ended, row))
+    return rows
+
+
+def _draw(axes: Axes, theme: Theme, record: RunRecord, rows: Sequence[Lane]) -> None:
+    width = max(record.wall_s, _end(record))
+    thin = len(rows) > _ROWS_IN_FULL
+    for row, (_, chunks) in enumerate(rows):
+        bars = _bars(chunks, theme, width * _GAP, whole=thin)
+        axes.broken_barh(
+            [(start - record.began, end - start) for start, end, _ in bars],
+            (row - 0.5, 1.0) if thin else (row - 0.38, 0.76),
+            facecolors=[colour for _, _, colour in bars],
+            edgecolor=theme.surface,
+            linewidth=0 if thin else 0.5,
+        )
+    dress(axes, theme, grid="x")
+    axes.set_xlim(0, width)
+    axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
+    _name_hosts(axes, theme, [host for host, _ in rows])
+    if not rows:
+        empty(axes, theme, "no chunk")
+
+
+def _name_hosts(axes: Axes, theme: Theme, hosts: Sequence[str]) -> None:
+    """Label each host once, in the middle of its rows, with a line to the next host's."""
+    names = list(dict.fromkeys(hosts))
+    middles, first = [], 0
+    for name in names:
+        count = hosts.count(name)
+        middles.append(first + (count - 1) / 2)
+        first += count
+        if name != names[-1]:
+            axes.axhline(first - 0.5, color=theme.grid, linewidth=0.8)
+    step = 1 + len(names) // 40
+    axes.set_yticks(middles[::step], names[::step])
+
+
+def _bars(
+    chunks: Sequence[ChunkRecord], theme: Theme, gap_s: float, *, whole: bool
+) -> list[tuple[float, float, str]]:
+    """Return beginning, end and colour of a row's bars.
+
+    Chunks that can't be told apart become one bar, so that the figure of a
+    hundred thousand chunks stays small; ``whole``: all those without a gap.
+    """
+    bars: list[tuple[float, float, str]] = []
+    for one in chunks:
+        colour = _colour(one, theme)
+        follows = bars and bars[-1][2] == colour and one.began - bars[-1][1] < gap_s
+        if follows and (whole or one.ended - bars[-1][0] < 4 * gap_s):
+            bars[-1] = (bars[-1][0], one.ended, colour)
+        else:
+            bars.append((one.began, one.ended, colour))
+    return bars
+
+
+def _colour(chunk: ChunkRecord, theme: Theme) -> str:
+    hits, columns = chunk.causes.get("hit", 0), sum(chunk.causes.values())
+    if hits == columns:
+        return theme.cache
+    return theme.mixed if hits else theme.origin
+
+
+def _end(record: RunRecord) -> float:
+    return max((chunk.ended for chunk in record.chunks), default=record.began) - record.began
+
+
+def _panel_inches(rows: int) -> float:
+    return min(0.25 + 0.24 * rows, 0.25 + 0.24 * _ROWS_IN_FULL + 0.01 * rows, 6.0)

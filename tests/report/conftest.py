@@ -1,0 +1,77 @@
+"""Records of runs that never ran, with numbers that can be added up by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hepcache.report import CycleReport, RunRecord
+from hepcache.telemetry import ChunkRecord
+
+
+def chunk(**changes: Any) -> ChunkRecord:
+    """One chunk of 100 entries and three columns, cold, one second long."""
+    plain = ChunkRecord(
+        dataset="tt", path="/data/a.root", uuid="u", tree="Events", start=0, stop=100, segment=0,
+        host="host-0", worker="w0", owner="host-0", began=1000.0, ended=1001.0, open_s=0.1,
+        read_s=0.3, decode_s=0.2, process_s=0.9, causes={"miss": 3}, cause_bytes={"miss": 3000},
+        cache_bytes=0, origin_bytes=1500, columns=3,
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+def hot(**changes: Any) -> ChunkRecord:
+    """The same chunk from the cache, a tenth as long."""
+    plain = {
+        "ended": 1000.1, "read_s": 0.01, "decode_s": 0.0, "process_s": 0.09, "open_s": 0.01,
+        "causes": {"hit": 3}, "cause_bytes": {"hit": 3000}, "cache_bytes": 3000, "origin_bytes": 0,
+    }  # fmt: skip
+    return chunk(**{**plain, **changes})
+
+
+def record(*chunks: ChunkRecord, **changes: Any) -> RunRecord:
+    """A run of two hosts with one thread each."""
+    plain: dict[str, Any] = {
+        "run": "0123456789ab", "name": "cycle", "began": 999.9, "wall_s": 2.0,
+        "hosts": {"host-0": 1, "host-1": 1}, "chunks": chunks,
+        "settings": {"chunksize": 100}, "versions": {"hepcache": "0"},
+        "machine": {"cores": 2, "storage": {"filesystem": "ext4", "rotational": None}},
+    }  # fmt: skip
+    return RunRecord(**{**plain, **changes})
+
+
+@pytest.fixture(scope="session")
+def make_chunk() -> Callable[..., ChunkRecord]:
+    return chunk
+
+
+@pytest.fixture(scope="session")
+def make_hot() -> Callable[..., ChunkRecord]:
+    return hot
+
+
+@pytest.fixture(scope="session")
+def make_record() -> Callable[..., RunRecord]:
+    return record
+
+
+@pytest.fixture(scope="session")
+def report() -> CycleReport:
+    """Three cycles of two hosts: cold, half warm with one stolen chunk, hot."""
+    other = {"host": "host-1", "worker": "w1", "owner": "host-1", "start": 100, "stop": 200}
+    stolen = {"host": "host-1", "worker": "w1", "start": 100, "stop": 200}
+    return CycleReport(
+        (
+            record(chunk(), chunk(**other), wall_s=2.0),
+            record(
+                hot(),
+                chunk(**stolen, causes={"stolen": 3}, cause_bytes={"stolen": 3000}),
+                wall_s=1.2,
+            ),
+            record(hot(), hot(**other), wall_s=0.2),
+        ),
+        title="Three <cycles>",
+    )
