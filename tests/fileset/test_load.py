@@ -104,9 +104,9 @@ def test_steps_that_select_entries_are_refused(steps: list[list[int]]) -> None:
 
 
 def test_coffeas_own_fileset_class() -> None:
-    from coffea.dataset_tools.filespec import FilesetSpec
+    from coffea.dataset_tools.filespec import DataGroupSpec
 
-    source = FilesetSpec({"tt": {"files": {"a.root": "Events"}, "metadata": {"xs": 2.0}}})
+    source = DataGroupSpec({"tt": {"files": {"a.root": "Events"}, "metadata": {"xs": 2.0}}})
     (spec,) = load_fileset(source)
     assert (spec.dataset, spec.path, spec.tree) == ("tt", "a.root", "Events")
     assert spec.metadata == {"xs": 2.0}

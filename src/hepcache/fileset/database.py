@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ __all__ = [
 APPLICATION_ID = 0x68657063  # "hepc"; SQLite keeps it in the file's header
 SCHEMA_VERSION = 1
 _BUSY_S = 60.0
-_HEADER = b"SQLite format 3\0"
+_ANOTHER = "name another file (setting hepcache.catalogue), or remove this one"
+_OPENING = threading.Lock()
 _SCHEMA = (
     """CREATE TABLE files (location TEXT, tree TEXT, facts TEXT NOT NULL, digest TEXT NOT NULL,
        PRIMARY KEY (location, tree)) WITHOUT ROWID""",
@@ -70,8 +72,11 @@ def open_database(path: Path) -> sqlite3.Connection:
         The file was damaged; it was moved aside and a new one begun.
     """
     try:
-        _create(path)
-        return _connect(path)
+        with _OPENING:
+            _create(path)
+            return _connect(path)
+    except CatalogueError:
+        raise
     except sqlite3.OperationalError as error:
         raise CatalogueError(str(path), explain(error)) from error
     except sqlite3.DatabaseError:
@@ -98,17 +103,18 @@ def on_local_volume(directory: Path) -> bool:
 
 def _create(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives its own files beside it the same permissions.
+    # SQLite gives its own files beside it the same permissions. The lock above
+    # keeps this close from dropping locks of another thread's connection.
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    _check_owner(path)
     connection = sqlite3.connect(
         path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
     )
     try:
+        _check_owner(connection, path)
         _set_journal(connection, "wal" if on_local_volume(path.parent) else "delete")
         connection.execute("PRAGMA synchronous=NORMAL")
         _make_schema(connection, path)
@@ -118,21 +124,22 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check_owner(path: Path) -> None:
-    """Refuse a file that another program keeps; our own keep our mark in the header."""
-    with path.open("rb") as file:
-        head = file.read(100)
-    if not head:
-        return
-    owner = int.from_bytes(head[68:72], "big")
-    # A catalogue that is just being made has a header and no mark yet.
-    fresh = owner == 0 and int.from_bytes(head[60:64], "big") == 0
-    if not head.startswith(_HEADER) or (owner != APPLICATION_ID and not fresh):
-        raise CatalogueError(
-            str(path),
-            "the file is not a catalogue of hepcache; name another file "
-            "(setting hepcache.catalogue), or remove this one if nobody needs it",
-        )
+def _check_owner(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that another program keeps; our own have our mark in the header."""
+    # Asked through SQLite: to open and close the file here would drop the
+    # locks that other connections of this process hold on it.
+    foreign = "the file is not a catalogue of hepcache"
+    try:
+        connection.execute("BEGIN")  # one view for both: another process may be making it
+        (mark,) = connection.execute("PRAGMA application_id").fetchone()
+        fresh = mark == 0 and not connection.execute("SELECT * FROM sqlite_master").fetchall()
+        connection.execute("COMMIT")
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        raise CatalogueError(str(path), f"{foreign}; {_ANOTHER}") from error
+    if mark != APPLICATION_ID and not fresh:
+        raise CatalogueError(str(path), f"{foreign}, but another program's; {_ANOTHER}")
 
 
 def _set_journal(connection: sqlite3.Connection, mode: str) -> None:
@@ -161,15 +168,9 @@ def _make_schema(connection: sqlite3.Connection, path: Path) -> None:
             raise CatalogueError(
                 str(path),
                 f"made by a newer hepcache (schema {found}, this one knows {SCHEMA_VERSION}); "
-                "upgrade, or name another file (setting hepcache.catalogue)",
+                f"upgrade, or {_ANOTHER}",
             )
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
-        if tables and found == 0:
-            raise CatalogueError(
-                str(path),
-                "the database belongs to another program; name another file "
-                "(setting hepcache.catalogue)",
-            )
         for (name,) in tables:  # facts of an older schema are found again
             connection.execute(f"DROP TABLE {name}")
         for statement in _SCHEMA:
@@ -205,24 +206,29 @@ def replace_damaged(path: Path) -> sqlite3.Connection:
     UserWarning
         The file was moved aside.
     """
-    with _repair_lock(path):
+    with _OPENING, _repair_lock(path):
         try:
             connection = _connect(path)
             _check(connection)
+        except sqlite3.OperationalError:
+            raise
         except sqlite3.DatabaseError as error:
-            aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
-            path.rename(aside)
-            for suffix in ("-wal", "-shm", "-journal"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            warnings.warn(
-                f"catalogue {path} was damaged ({error}); it is now {aside.name}, and its files "
-                "will be opened again",
-                UserWarning,
-                stacklevel=4,
-            )
-            _create(path)
-            return _connect(path)
-        return connection
+            problem = " ".join(str(error).split())
+        else:
+            return connection
+        aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+        path.rename(aside)
+        for suffix in ("-wal", "-shm", "-journal"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        _create(path)
+        connection = _connect(path)
+    warnings.warn(
+        f"catalogue {path} was damaged ({problem}); it is now {aside.name}, and its files "
+        "will be opened again",
+        UserWarning,
+        stacklevel=4,
+    )
+    return connection
 
 
 def _check(connection: sqlite3.Connection) -> None:

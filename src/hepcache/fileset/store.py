@@ -36,6 +36,7 @@ __all__ = ["Catalogue"]
 
 # New facts are written this often, so that an interrupted survey is not lost.
 _WRITE_S = 1.0
+_INHERITED: list[sqlite3.Connection] = []
 _T = TypeVar("_T")
 _Found = dict[Target, tuple[FileRecord, Freshness]]
 
@@ -194,7 +195,9 @@ class Catalogue:
     def close(self) -> None:
         """Close the file; safe to call again."""
         with self._lock:
-            if self._connection is not None and self._process == os.getpid():
+            if self._connection is not None and self._process != os.getpid():
+                _INHERITED.append(self._connection)
+            elif self._connection is not None:
                 self._connection.close()
             self._connection = None
 
@@ -257,8 +260,12 @@ class Catalogue:
             return self._mended(lambda connection: _write_rows(connection, statement, rows))
 
     def _open(self) -> sqlite3.Connection:
-        # SQLite's locks do not survive a fork, so a child opens the file anew.
-        if self._connection is None or self._process != os.getpid():
+        # SQLite's locks do not survive a fork, so a child opens the file anew,
+        # and never closes what it inherited: that could drop its parent's files.
+        if self._connection is not None and self._process != os.getpid():
+            _INHERITED.append(self._connection)
+            self._connection = None
+        if self._connection is None:
             self._connection, self._process = open_database(self.path), os.getpid()
         return self._connection
 
@@ -293,7 +300,7 @@ def _target(spec: FileSpec) -> Target:
 
 
 def _encode(record: FileRecord, fresh: Freshness) -> tuple[str, str]:
-    facts = json.dumps({"settled": fresh.settled, **asdict(record)})
+    facts = json.dumps({"settled": fresh.settled, **asdict(record)}, separators=(",", ":"))
     return facts, xxhash.xxh3_64_hexdigest(facts.encode())
 
 
