@@ -9,6 +9,8 @@ import click
 import typer
 
 from hepcache import __version__
+from hepcache.cli.bench import bench
+from hepcache.cli.demo import demo
 from hepcache.errors import ConfigurationError, HepcacheError
 
 __all__ = ["app", "main"]
@@ -23,6 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(bench, name="bench")
+app.command()(demo)
 
 
 def _version(wanted: bool) -> None:

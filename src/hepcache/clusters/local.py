@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -94,7 +95,7 @@ class LocalCluster(SpecCluster):
                 "preload_argv": [],
             },
         }
-        super().__init__(workers, scheduler, name="hepcache", silence_logs=40, **options)
+        super().__init__(workers, scheduler, name="hepcache", silence_logs=logging.ERROR, **options)
 
     def cache_directory(self, host: str) -> Path:
         """Return the directory of a host's cache."""
@@ -123,6 +124,8 @@ class LocalCluster(SpecCluster):
             "memory_limit": self._memory_limit,
             "host": "127.0.0.1",
             "dashboard": False,
+            # What fails in a task is raised where its result is asked for.
+            "silence_logs": logging.CRITICAL,
             "preload": ["hepcache.process.worker"],
             "preload_argv": [],
             "config": config,

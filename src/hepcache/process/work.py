@@ -60,10 +60,10 @@ class Chunk(WorkItem):
         return segment_of(self.boundaries, self.entrystart)
 
     def plain(self) -> WorkItem:
-        """Return coffea's own work item, as users of ``processed`` expect it."""
+        """Return coffea's own work item, without what was preloaded: short enough to print."""
         return WorkItem(
             self.dataset, self.filename, self.treename, self.entrystart, self.entrystop,
-            self.fileuuid, self.usermeta, self.preload,
+            self.fileuuid, self.usermeta,
         )  # fmt: skip
 
 

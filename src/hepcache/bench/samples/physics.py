@@ -54,7 +54,8 @@ def shape_analysis_objects(
 
 def _angles(columns: dict[str, NDArray[Any]], rng: np.random.Generator) -> None:
     for name, values in columns.items():
-        if name.endswith("_phi"):
+        # A counter of its own can be called nJet_phi.
+        if name.endswith("_phi") and values.dtype.kind == "f":
             columns[name] = rng.uniform(-np.pi, np.pi, len(values))
 
 
