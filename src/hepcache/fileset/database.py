@@ -72,7 +72,8 @@ def open_database(path: Path) -> sqlite3.Connection:
         The file was damaged; it was moved aside and a new one begun.
     """
     try:
-        with _OPENING:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _OPENING, _lock(path, fcntl.LOCK_SH):
             _create(path)
             return _connect(path)
     except CatalogueError:
@@ -102,7 +103,6 @@ def on_local_volume(directory: Path) -> bool:
 
 
 def _create(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # SQLite gives its own files beside it the same permissions. The lock above
     # keeps this close from dropping locks of another thread's connection.
     with contextlib.suppress(FileExistsError):
@@ -206,7 +206,7 @@ def replace_damaged(path: Path) -> sqlite3.Connection:
     UserWarning
         The file was moved aside.
     """
-    with _OPENING, _repair_lock(path):
+    with _OPENING, _lock(path, fcntl.LOCK_EX):
         try:
             connection = _connect(path)
             _check(connection)
@@ -243,12 +243,12 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 @contextlib.contextmanager
-def _repair_lock(path: Path) -> Iterator[None]:
-    lock = os.open(
-        path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600
-    )
+def _lock(path: Path, kind: int) -> Iterator[None]:
+    """Let many open the file at a time, or one replace it while nobody opens it."""
+    flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+    lock = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, kind)
         yield
     finally:
         os.close(lock)
