@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from hepcache import __version__
 from hepcache.cli.bench import bench
 from hepcache.cli.demo import demo
+from hepcache.cli.recompress import recompress
+from hepcache.cli.run import run
+from hepcache.cli.sample import sample
 from hepcache.errors import ConfigurationError, HepcacheError
 
 __all__ = ["app", "main"]
@@ -26,8 +28,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.add_typer(bench, name="bench")
 app.command()(demo)
+app.command()(run)
+app.add_typer(sample, name="sample")
+app.command()(recompress)
+app.add_typer(bench, name="bench")
 
 
 def _version(wanted: bool) -> None:
@@ -54,11 +59,8 @@ def main() -> None:
     """Run the command line; the exit code is 0, 1 (it failed) or 2 (bad arguments)."""
     debug = "--debug" in sys.argv
     try:
-        app(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        raise SystemExit(error.exit_code) from None
-    except (click.Abort, KeyboardInterrupt):
+        app()
+    except KeyboardInterrupt:
         raise SystemExit("hepcache: interrupted") from None
     except (HepcacheError, OSError, ValueError, ImportError) as error:
         if debug:

@@ -95,7 +95,9 @@ class LocalCluster(SpecCluster):
                 "preload_argv": [],
             },
         }
-        super().__init__(workers, scheduler, name="hepcache", silence_logs=logging.ERROR, **options)
+        super().__init__(
+            workers, scheduler, name="hepcache", silence_logs=logging.ERROR, **options
+        )
 
     def cache_directory(self, host: str) -> Path:
         """Return the directory of a host's cache."""

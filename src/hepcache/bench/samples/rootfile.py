@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -50,6 +50,9 @@ class RootFile:
         The file's UUID; a random one by default.
     datime
         The file's date.
+    check
+        Called with the complete file before it gets its name; an exception
+        that it raises leaves nothing behind.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class RootFile:
         *,
         uuid: Any = None,
         datime: datetime | None = None,
+        check: Callable[[Path], None] | None = None,
     ) -> None:
+        self._check = check
         self.path, self.compression = path, compression
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
         options = {} if uuid is None else {"uuid_function": lambda: uuid}
@@ -80,6 +85,8 @@ class RootFile:
                 self._streamers()
             self._file.close()
             if kind is None:
+                if self._check is not None:
+                    self._check(self._temporary)
                 with self._temporary.open("rb") as file:
                     os.fsync(file.fileno())
                 self._temporary.replace(self.path)
