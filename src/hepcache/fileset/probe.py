@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import uproot
 import xxhash
 from uproot.behaviors.RNTuple import HasFields
 from uproot.behaviors.TTree import TTree
 
 from hepcache.errors import BadFileError
+from hepcache.fileset.describe import (
+    Description,
+    describe_plain_tree,
+    describe_rntuple,
+    describe_ttree,
+)
 from hepcache.fileset.freshness import Freshness, look, storage_options
 from hepcache.fileset.model import FileRecord
 from hepcache.fileset.paths import is_url, location
+from hepcache.fileset.ttree import NotPlainError, read_plain_tree
 
 __all__ = ["examine", "probe"]
 
@@ -131,21 +138,13 @@ def _listed(names: list[str]) -> str:
 
 
 def _describe(place: str, directory: Any, name: str, fresh: Freshness) -> FileRecord:
-    key, tree = directory.key(name), directory[name]
-    uuid, entries = str(directory.file.uuid), int(tree.num_entries)
-    if isinstance(tree, HasFields):
-        clusters, layout, fingerprint = _describe_rntuple(tree)
-    elif isinstance(tree, TTree):
-        clusters, layout, fingerprint = _describe_ttree(tree)
-    else:
-        raise TypeError(f"{name} is a {type(tree).__name__}, not a tree")
-    boundaries = tuple(sorted({0, entries, *(c for c in clusters if 0 < c < entries)}))
+    key = directory.key(name)
+    entries, described = _read(directory, name, key)
+    uuid = str(directory.file.uuid)
+    boundaries = tuple(sorted({0, entries, *(c for c in described.clusters if 0 < c < entries)}))
     # The key's time stamp is part of the file: copying and touching leave it.
     facts = (uuid, name, entries, fresh.size, key.fSeekKey, key.fNbytes, key.fObjlen,
-             key.fDatime if isinstance(key.fDatime, int) else str(key.fDatime))  # fmt: skip
-    tag = xxhash.xxh3_64(repr(facts).encode())
-    tag.update(np.asarray(boundaries, dtype="<i8").tobytes())
-    tag.update(layout)
+             str(key.fDatime), boundaries)  # fmt: skip
     return FileRecord(
         path=place,
         tree=name,
@@ -154,65 +153,21 @@ def _describe(place: str, directory: Any, name: str, fresh: Freshness) -> FileRe
         clusters=boundaries,
         size=fresh.size,
         validator=fresh.validator,
-        tag=tag.hexdigest(),
-        fingerprint=fingerprint,
+        tag=xxhash.xxh3_64_hexdigest(repr(facts).encode() + described.layout),
+        fingerprint=described.fingerprint,
     )
 
 
-def _describe_ttree(tree: Any) -> tuple[Iterable[int], bytes, str]:
-    """Return common entry boundaries, a digest of where all baskets lie, the fingerprint."""
-    layout, schema = xxhash.xxh3_128(), xxhash.xxh3_64()
-    offsets: set[tuple[int, ...]] = set()
-    for branch in tree.itervalues(recursive=True):
-        schema.update(repr(_branch_type(branch)).encode())
-        if branch.num_baskets == 0:
-            continue
-        # Nearly all branches share the boundaries of a few, so sets stay small.
-        entries = tuple(branch.entry_offsets)
-        offsets.add(entries)
-        sizes = [branch.basket_compressed_bytes(i) for i in range(branch.num_baskets)]
-        layout.update(np.asarray([*entries, *sizes], dtype="<i8").tobytes())
-        layout.update(np.asarray(branch.member("fBasketSeek"), dtype="<i8").tobytes())
-    common = set.intersection(*map(set, offsets)) if offsets else set()
-    return common, layout.digest(), schema.hexdigest()
-
-
-def _branch_type(branch: Any) -> tuple[Any, ...]:
-    """Return all that a branch's form and interpretation depend on."""
-    members = branch.all_members
-    leaves = [
-        (leaf.classname, leaf.member("fName"), leaf.member("fTitle"), leaf.member("fLen"),
-         leaf.member("fLenType"), leaf.member("fIsUnsigned"), _name(leaf.member("fLeafCount")))
-        for leaf in branch.member("fLeaves")
-    ]  # fmt: skip
-    element = tuple(
-        members.get(name)
-        for name in ("fClassName", "fParentName", "fClonesName", "fCheckSum", "fClassVersion",
-                     "fID", "fType", "fStreamerType")
-    )  # fmt: skip
-    return branch.classname, branch.name, branch.title, len(branch.branches), leaves, element
-
-
-def _name(leaf: Any) -> str:
-    return "" if leaf is None else str(leaf.member("fName"))
-
-
-def _describe_rntuple(ntuple: Any) -> tuple[Iterable[int], bytes, str]:
-    """Return cluster boundaries, a digest of where all pages lie, the fingerprint."""
-    schema = xxhash.xxh3_64()
-    for field in ntuple.field_records:
-        schema.update(repr((
-            field.field_name, field.type_name, field.type_alias, field.field_desc,
-            field.parent_field_id, int(field.struct_role), int(field.flags), field.repetition,
-            field.source_field_id, field.field_version, field.type_version,
-        )).encode())  # fmt: skip
-    for column in ntuple.column_records:
-        schema.update(repr((column.field_id, column.type, column.nbits, int(column.flags),
-                            column.repr_idx)).encode())  # fmt: skip
-    for alias in ntuple.alias_column_records:
-        schema.update(repr((alias.physical_id, alias.field_id)).encode())
-    checks = [ntuple.header.checksum, ntuple.footer.checksum]
-    checks += [envelope.checksum for envelope in ntuple.page_list_envelopes]
-    layout = np.asarray(checks, dtype="<u8").tobytes()
-    clusters = {summary.num_first_entry for summary in ntuple.cluster_summaries}
-    return clusters, layout, schema.hexdigest()
+def _read(directory: Any, name: str, key: Any) -> tuple[int, Description]:
+    """Return a tree's entries and description; by uproot where we can't read it ourselves."""
+    if key.fClassName == "TTree":
+        chunk, _ = key.get_uncompressed_chunk_cursor()
+        with suppress(NotPlainError):
+            plain = read_plain_tree(chunk.raw_data.tobytes(), key.fKeylen)
+            return plain.entries, describe_plain_tree(plain)
+    tree = directory[name]
+    if isinstance(tree, HasFields):
+        return int(tree.num_entries), describe_rntuple(tree)
+    if isinstance(tree, TTree):
+        return int(tree.num_entries), describe_ttree(tree)
+    raise TypeError(f"{name} is a {type(tree).__name__}, not a tree")

@@ -212,9 +212,7 @@ class _Walk:
             self._seen[at + 4 + self._base] = classname
             begin = stop + 1
         elif tag & _CLASS:
-            known = self._seen[tag & ~_CLASS]
-            assert isinstance(known, str)
-            classname = known
+            classname = str(self._seen[tag & ~_CLASS])
         else:
             return self._seen[tag], end
         item: Leaf | Branch
