@@ -7,6 +7,7 @@ knows as attributes, and says what to do next in its message.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 __all__ = [
     "BadFileError",
@@ -26,6 +27,19 @@ __all__ = [
 
 class HepcacheError(Exception):
     """Root of the tree: catch it to catch all that hepcache itself raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross processes; their constructors take other arguments than args.
+        return (_rebuilt, (type(self), self.args, vars(self)))
+
+
+def _rebuilt(
+    kind: type[HepcacheError], args: tuple[Any, ...], state: dict[str, Any]
+) -> HepcacheError:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(state)
+    return error
 
 
 class ConfigurationError(HepcacheError, ValueError):

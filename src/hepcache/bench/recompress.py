@@ -172,7 +172,9 @@ def _kept(path: Path, tree: Any, columns: Sequence[str] | None) -> list[Leaf]:
     if not wanted and by_name:
         raise RecompressError(str(path), f"no branch matches {', '.join(columns or ())}")
     counters = {
-        name: by_name[name].count_branch.name for name in wanted if by_name[name].count_branch
+        name: by_name[name].count_branch.name
+        for name in wanted
+        if by_name[name].count_branch is not None
     }
     wanted |= set(counters.values())
     leaves, refused = [], []
@@ -189,8 +191,10 @@ def _kept(path: Path, tree: Any, columns: Sequence[str] | None) -> list[Leaf]:
         dtype = np.dtype(content.to_dtype)
         leaves.append(Leaf(name, dtype, counters.get(name, ""), branch.title))
     if refused:
+        some = ", ".join(refused[:5]) + (f" and {len(refused) - 5} more" if refused[5:] else "")
         raise RecompressError(
-            str(path), f"can't copy {', '.join(refused)}; name the others with --columns"
+            str(path),
+            f"can only copy numbers and lists of them, not {some}; leave them out with --columns",
         )
     return leaves
 

@@ -2,117 +2,138 @@
 
 from __future__ import annotations
 
+import inspect
+import json as jsonlib
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from typer.core import TyperGroup
 
-__all__ = ["bench"]
+from hepcache.bench.frame import BENCHMARKS, load, progress, stdout_for_result
 
-bench = typer.Typer(help="Measure hepcache, and its peers in the same run.", no_args_is_help=True)
-_messages = Console(stderr=True)
+if TYPE_CHECKING:
+    from hepcache.report import CycleReport
+
+__all__ = ["bench", "benchmark_command", "write_report"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Finish within 45 s on two cores.")]
-Out = Annotated[
-    Path | None, typer.Option("--out", help="Directory for report.json and report.html.")
-]
+Out = Annotated[Path | None, typer.Option("--out", help="Directory for result.json and reports.")]
+
+
+class _Benchmarks(TyperGroup):
+    """Imports a benchmark only when it is the one called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, one in BENCHMARKS.items():
+            stand_in = typer.Typer(add_completion=False)
+            stand_in.command(name, help=one.summary)(_nothing)
+            self.add_command(typer.main.get_command(stand_in), name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, benchmark_command(name) if name in BENCHMARKS else command, rest
+
+
+def _nothing() -> None:
+    """Stand for a benchmark in lists."""
+
+
+bench = typer.Typer(
+    cls=_Benchmarks, help="Measure hepcache, and its peers in the same run.", no_args_is_help=True
+)
 
 
 @bench.command("list")
 def list_benchmarks() -> None:
     """List the benchmarks."""
-    typer.echo("cycles  the same columns of the same events, cycle after cycle, caches cold first")
+    for name, one in BENCHMARKS.items():
+        typer.echo(f"{name:12}{one.summary}")
 
 
 @bench.command("all")
-def run_all(out: Out = None, quick: Quick = False) -> None:
-    """Run every benchmark, one JSON object each."""
-    cycles(out=out, quick=quick, json=True)
+def run_all(quick: Quick = False, out: Out = None, json: Json = False) -> None:
+    """Run every benchmark, each in a process of its own; with --json one line each.
 
-
-@bench.command("cycles")
-def cycles(
-    files: Annotated[
-        list[str] | None,
-        typer.Option(help="Files, globs, directories or a fileset's JSON; default: a sample."),
-    ] = None,
-    cycles: Annotated[int | None, typer.Option(help="Consecutive cycles [default: 10].")] = None,
-    hosts: Annotated[int, typer.Option(help="Simulated hosts.")] = 2,
-    workers_per_host: Annotated[int, typer.Option(help="Worker processes of a host.")] = 1,
-    chunksize: Annotated[int, typer.Option(help="Entries per chunk.")] = 100_000,
-    columns: Annotated[
-        list[str] | None, typer.Option(help="Columns to read [default: the published 120 or so].")
-    ] = None,
-    origin_bandwidth: Annotated[
-        str | None, typer.Option(help="Emulate one shared link to the files, such as 20MB/s.")
-    ] = None,
-    events: Annotated[int | None, typer.Option(help="Events of the sample made here.")] = None,
-    out: Out = None,
-    quick: Quick = False,
-    json: Json = False,
-) -> None:
-    """Read about 120 columns of every event, several cycles in a row, caches cold first.
-
-    The published system reached 6.3x after one cycle and 14.9x after ten, with
-    a file server behind one link. --origin-bandwidth emulates such a link.
+    --out DIR receives a directory per benchmark.
     """
-    # Imported here: coffea takes seconds, and --help must not.
-    from hepcache.bench.cycles import CyclesPlan, bench_cycles, options_of
-
-    options = options_of(
-        {
-            "files": files,
-            "cycles": cycles,
-            "hosts": hosts,
-            "workers_per_host": workers_per_host,
-            "chunksize": chunksize,
-            "columns": tuple(columns) if columns else None,
-            "origin_bandwidth": origin_bandwidth,
-            "events": events,
-        }
-    )
-    plan = CyclesPlan.quick(**options) if quick else CyclesPlan(**options)
-    report = show_cycles(plan, title="Cycles benchmark", quiet=json)
-    if out is not None:
-        write_report(report, out, quiet=json)
-    if json:
-        typer.echo(bench_cycles(report).to_json())
+    failed = []
+    for name in BENCHMARKS:
+        progress.rule(name)
+        command = [sys.executable, "-m", "hepcache", "bench", name, "--json"]
+        command += ["--quick"] * quick + (["--out", str(out / name)] if out else [])
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            failed.append(name)
+        elif json:
+            typer.echo(done.stdout.strip())
+        else:
+            ratios = jsonlib.loads(done.stdout)["ratios"]
+            typer.echo(f"{name}: " + ", ".join(f"{key} {ratios[key]:.4g}" for key in ratios))
+    if failed:
+        typer.echo(f"hepcache: failed: {', '.join(failed)}", err=True)
+        raise SystemExit(1)
 
 
-def show_cycles(plan: object, *, title: str, quiet: bool) -> object:
-    """Run cycles and show the table as it grows, on standard error where quiet."""
-    from rich.live import Live
-
-    from hepcache.bench.cycles import CyclesPlan, run_cycles
-    from hepcache.report import CycleReport
-
-    assert isinstance(plan, CyclesPlan)
-    console = _messages if quiet else Console()
-    status = console.status("")
-    with Live(status, console=console, transient=not console.is_terminal) as live:
-
-        def show(report: CycleReport) -> None:
-            live.update(report)
-
-        report = run_cycles(
-            plan,
-            title=title,
-            on_cycle=show,
-            note=lambda text: status.update(f"{text} ..."),
-        )
-    if not console.is_terminal:
-        console.print(report)
-    return report
+def benchmark_command(name: str) -> Any:
+    """Return the command of one benchmark: its own options, and those that all have."""
+    function = load(name)
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    app.command(name, help=_first_part(inspect.getdoc(function) or ""))(_framed(function))
+    return typer.main.get_command(app)
 
 
-def write_report(report: object, out: Path, *, quiet: bool = False) -> None:
-    """Write report.json and report.html, and say where."""
-    from hepcache.report import CycleReport
+def _framed(function: Callable[..., Any]) -> Callable[..., None]:
+    def command(*, json: bool, out: Path | None, **options: Any) -> None:
+        with stdout_for_result():
+            result = function(out=out, **options)
+            if out is not None:
+                result.write(out)
+        if json:
+            typer.echo(result.to_json())
+        else:
+            from rich.console import Console
 
-    assert isinstance(report, CycleReport)
-    out.mkdir(parents=True, exist_ok=True)
+            Console().print(result)
+        if out is not None:
+            progress.print(f"Written to [bold]{out}[/bold]", soft_wrap=True)
+
+    signature = inspect.signature(function, eval_str=True)
+    own = [one for one in signature.parameters.values() if one.name not in ("quick", "out")]
+    common = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, kind, default in (("quick", Quick, False), ("out", Out, None), ("json", Json, 0))
+    ]
+    parameters = [*own, *common]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def _first_part(text: str) -> str:
+    """Return a docstring up to its first numpydoc section."""
+    for section in ("Parameters", "Returns", "Raises", "Notes"):
+        text = text.split(f"\n\n{section}\n---")[0]
+    return text
+
+
+def write_report(report: CycleReport, out: Path, *, quiet: bool = False) -> None:
+    """Write report.json and report.html, and say where.
+
+    Parameters
+    ----------
+    report
+        The report.
+    out
+        A directory; made where missing.
+    quiet
+        Say it on standard error.
+    """
     report.to_json(out / "report.json")
     page = report.to_html(out / "report.html")
-    (_messages if quiet else Console()).print(f"Report: [bold]{page}[/bold]", soft_wrap=True)
+    typer.echo(f"Report: {page}", err=quiet)

@@ -1,7 +1,8 @@
-"""``hepcache demo``: the main job on a sample made here."""
+"""``hepcache demo``: the main job, from nothing, on a sample made here."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,23 +13,41 @@ __all__ = ["demo"]
 
 def demo(
     out: Annotated[Path, typer.Option(help="Directory for the report.")] = Path("hepcache-demo"),
-    cycles: Annotated[int, typer.Option(help="Cycles, the first with cold caches.")] = 4,
+    cycles: Annotated[
+        int, typer.Option(min=1, help="Passes over the sample, the first one cold.")
+    ] = 5,
+    events: Annotated[int, typer.Option(min=1, help="Events of the sample.")] = 24_000,
     origin_bandwidth: Annotated[
         str, typer.Option(help="Emulated link to the files, shared by all hosts.")
     ] = "4MB/s",
 ) -> None:
-    """Make a NanoAOD sample, analyse it in cycles on two simulated hosts, write the report.
+    """Make a NanoAOD sample, read it in cycles on two simulated hosts, write the report.
 
     The files lie behind an emulated slow link, as on a busy file server. The
-    first cycle reads them through it; later cycles read local caches.
+    first cycle reads them through it; later cycles read the hosts' caches.
     """
-    from hepcache.bench.cycles import CyclesPlan
-    from hepcache.cli.bench import show_cycles, write_report
+    from rich.console import Console
 
-    plan = CyclesPlan(cycles=cycles, events=20_000, origin_bandwidth=origin_bandwidth)
-    report = show_cycles(plan, title="hepcache demo", quiet=False)
-    write_report(report, out)
-    typer.echo(
-        "Next: hepcache sample nanoaod data --events 100000 --files 4, "
-        "then hepcache run examples/hh_bbll.py:Processor data --hosts 2 --cycles 3"
+    from hepcache.bench.cycles import run_cycles
+    from hepcache.bench.frame import stdout_for_result
+    from hepcache.bench.live import LiveCycles
+    from hepcache.bench.plan import QUICK
+    from hepcache.cli.bench import write_report
+
+    plan = replace(
+        QUICK,
+        cycles=cycles,
+        sample=replace(QUICK.sample, events=events),
+        origin_bandwidth=origin_bandwidth,
     )
+    with stdout_for_result(), LiveCycles() as live:
+        report = run_cycles(plan, title="hepcache demo", note=live.note, on_cycle=live.cycle)
+    console = Console()
+    console.print(report)
+    write_report(report, out)
+    console.print(
+        "\nOpen it in a browser. Then try a real analysis on a sample of your own:\n"
+        "  hepcache sample nanoaod data --events 100000\n"
+        "  hepcache run examples/hh_bbll.py:Processor data --hosts 2 --cycles 3 --out out/hh",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
