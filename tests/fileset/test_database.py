@@ -133,7 +133,7 @@ def test_two_who_find_the_damage_make_one_new_file(path: Path) -> None:
         first.blob_get("kind", "1")
         second.blob_get("kind", "1")
         for catalogue in (first, second):
-            catalogue._execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            catalogue._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         damage(path, "garbage")
         with pytest.warns(UserWarning, match="was damaged"):
             first.blob_put("kind", "2", b"2")

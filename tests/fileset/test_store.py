@@ -210,13 +210,13 @@ def test_a_row_whose_checksum_disagrees_is_unknown(
     path = write_tree()
     before = only(catalogue, path)
     change = "UPDATE files SET facts = replace(facts, ?, ?)"
-    catalogue._execute(change, ('"entries":35', '"entries":36'))
-    ((facts,),) = catalogue._execute("SELECT facts FROM files")
+    catalogue._database.execute(change, ('"entries":35', '"entries":36'))
+    ((facts,),) = catalogue._database.execute("SELECT facts FROM files")
     assert '"entries":36' in facts
     assert list(catalogue.known()) == []
     assert only(catalogue, path) == before
     catalogue.blob_put("kind", "key", b"data")
-    catalogue._execute("UPDATE blobs SET data = x'00'")
+    catalogue._database.execute("UPDATE blobs SET data = x'00'")
     assert catalogue.blob_get("kind", "key") is None
 
 
@@ -231,15 +231,15 @@ def test_blobs(catalogue: Catalogue) -> None:
 
 def test_a_full_disk_costs_only_the_memory(write_tree: WriteTree, catalogue: Catalogue) -> None:
     path = write_tree(lengths=tuple([1] * 3000))  # so many clusters fill several pages
-    catalogue._execute("PRAGMA journal_mode=DELETE")
-    (pages,) = catalogue._execute("PRAGMA page_count")[0]
-    catalogue._execute(f"PRAGMA max_page_count={pages}")
+    catalogue._database.execute("PRAGMA journal_mode=DELETE")
+    (pages,) = catalogue._database.execute("PRAGMA page_count")[0]
+    catalogue._database.execute(f"PRAGMA max_page_count={pages}")
     with pytest.warns(UserWarning, match=r"not remembered: .*full"):
         record = only(catalogue, path)
     assert record.entries == 3000
     with pytest.raises(CatalogueError, match="check the disk's space"):
         catalogue.blob_put("kind", "key", bytes(100_000))
-    catalogue._execute("PRAGMA max_page_count=100000")
+    catalogue._database.execute("PRAGMA max_page_count=100000")
     assert only(catalogue, path) == record
     assert list(catalogue.known()) == [record]
 
@@ -323,7 +323,7 @@ def test_processes_race(
         racer.join()
     assert results == [(n, tags, {}) for n in range(6)]
     with Catalogue(path) as catalogue:
-        assert catalogue._execute("PRAGMA integrity_check") == [("ok",)]
+        assert catalogue._database.execute("PRAGMA integrity_check") == [("ok",)]
         assert {record.tag for record in catalogue.known()} == set(tags)
         for n in range(6):
             assert all(catalogue.blob_get(f"own {n}", f"{i}") for i in range(30))
@@ -332,13 +332,13 @@ def test_processes_race(
 
 def test_a_forked_child_opens_the_file_anew(catalogue: Catalogue) -> None:
     catalogue.blob_put("kind", "key", b"data")
-    inherited = catalogue._connection
+    inherited = catalogue._database._connection
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
 
     def child() -> None:
         queue.put(catalogue.blob_get("kind", "key"))
-        queue.put(catalogue._connection is inherited)
+        queue.put(catalogue._database._connection is inherited)
         catalogue.blob_put("kind", "key", b"child's")
 
     process = context.Process(target=child)

@@ -107,9 +107,15 @@ def _run(
         for number in range(1, plan.cycles + 1):
             note(f"Cycle {number} of {plan.cycles}")
             output, record = analyse(
-                fileset, ReadColumns(columns), cluster=cluster, schema=BaseSchema,
-                columns=columns, chunksize=plan.entries_per_chunk, status=False, name=f"cycle {number}",
-            )  # fmt: skip
+                fileset,
+                ReadColumns(columns),
+                cluster=cluster,
+                schema=BaseSchema,
+                columns=columns,
+                chunksize=plan.entries_per_chunk,
+                status=False,
+                name=f"cycle {number}",
+            )
             outputs.append(output)
             if output != outputs[0]:
                 raise ClusterError(f"cycle {number} read {output}, cycle 1 read {outputs[0]}")
@@ -198,7 +204,7 @@ def bench(
         ),
     ] = None,
     events: Annotated[
-        int | None, typer.Option(min=1, help="Events of the sample: 100000, with --quick 16000.")
+        int | None, typer.Option(min=1, help="Events of the sample: 100000, with --quick 12000.")
     ] = None,
     directory: Annotated[
         Path | None,

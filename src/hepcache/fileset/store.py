@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import sqlite3
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
-
-import xxhash
+from typing import Any, Literal, Self
 
 from hepcache.errors import BadFileError, CatalogueError, ConfigurationError
-from hepcache.fileset.database import (
-    explain,
-    open_database,
-    replace_damaged,
-    transaction,
-)
 from hepcache.fileset.freshness import Freshness
 from hepcache.fileset.model import FileRecord, FileSpec
 from hepcache.fileset.paths import location
 from hepcache.fileset.progress import track
+from hepcache.fileset.rows import Database, below, checksum, decoded, encoded
 from hepcache.fileset.survey import Target, look_at, open_all
 from hepcache.settings import settings
 
@@ -36,8 +23,6 @@ __all__ = ["Catalogue"]
 
 # New facts are written this often, so that an interrupted survey is not lost.
 _WRITE_S = 1.0
-_INHERITED: list[sqlite3.Connection] = []
-_T = TypeVar("_T")
 _Found = dict[Target, tuple[FileRecord, Freshness]]
 
 
@@ -64,9 +49,7 @@ class Catalogue:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).expanduser()
-        self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = open_database(self.path)
-        self._process = os.getpid()
+        self._database = Database(self.path)
 
     @classmethod
     def from_settings(cls) -> Catalogue:
@@ -123,19 +106,12 @@ class Catalogue:
         targets = list(dict.fromkeys(_target(spec) for spec in specs))
         found, problems = self._revalidated(targets, options, progress)
         new = [target for target in targets if target not in found and target not in problems]
-        opened = open_all(new, options, jobs=jobs, executor=executor)
-        unsaved: _Found = {}
-        saved = time.monotonic()
+        opened = self._remembered(open_all(new, options, jobs=jobs, executor=executor))
         for target, result in track(opened, len(new), "Opening", enabled=progress):
             if isinstance(result, str):
                 problems[target] = result
-                continue
-            found[target] = result[0]
-            unsaved[target] = result
-            if time.monotonic() - saved > _WRITE_S:
-                self._write(unsaved)
-                unsaved, saved = {}, time.monotonic()
-        self._write(unsaved)
+            else:
+                found[target] = result
         if on_empty == "bad":
             empty = [target for target in found if found[target].entries == 0]
             problems |= {t: f"tree {found[t].tree} has no entries" for t in empty}
@@ -147,9 +123,9 @@ class Catalogue:
 
     def known(self) -> Iterator[FileRecord]:
         """Yield every record there is, sorted by path, without looking at the files."""
-        rows = self._execute("SELECT facts, digest FROM files ORDER BY location, tree")
+        rows = self._database.execute("SELECT facts, digest FROM files ORDER BY location, tree")
         for row in rows:
-            decoded = _decode(*row)
+            known = decoded(*row)
             if decoded is not None:
                 yield decoded[0]
 
@@ -167,39 +143,36 @@ class Catalogue:
             Number of records dropped.
         """
         if paths is None:
-            return self._change("DELETE FROM files", [()])
+            return self._database.change("DELETE FROM files", [()])
         dropped = 0
         for path in paths:
             place = location(path).rstrip("/")
-            dropped += self._change(
+            dropped += self._database.change(
                 "DELETE FROM files WHERE location = ? OR location GLOB ? OR location GLOB ?",
-                [(place, place, _below(place))],
+                [(place, place, below(place))],
             )
         return dropped
 
     def blob_get(self, kind: str, key: str) -> bytes | None:
         """Return small metadata that was kept with :meth:`blob_put`, or ``None``."""
-        rows = self._execute("SELECT data, digest FROM blobs WHERE kind=? AND key=?", (kind, key))
+        rows = self._database.execute(
+            "SELECT data, digest FROM blobs WHERE kind=? AND key=?", (kind, key)
+        )
         for data, digest in rows:
-            if xxhash.xxh3_64_hexdigest(data) == digest:
+            if checksum(data) == digest:
                 return bytes(data)
         return None
 
     def blob_put(self, kind: str, key: str, data: bytes) -> None:
         """Keep small metadata, such as what belongs to one branch-list fingerprint."""
-        digest = xxhash.xxh3_64_hexdigest(data)
-        self._change(
+        digest = checksum(data)
+        self._database.change(
             "INSERT OR REPLACE INTO blobs VALUES (?, ?, ?, ?)", [(kind, key, data, digest)]
         )
 
     def close(self) -> None:
         """Close the file; safe to call again."""
-        with self._lock:
-            if self._connection is not None and self._process != os.getpid():
-                _INHERITED.append(self._connection)
-            elif self._connection is not None:
-                self._connection.close()
-            self._connection = None
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -235,59 +208,42 @@ class Catalogue:
         out = {}
         for target in targets:
             query = "SELECT facts, digest FROM files WHERE location=? AND tree=?"
-            for row in self._execute(query, target):
-                decoded = _decode(*row)
+            for row in self._database.execute(query, target):
+                known = decoded(*row)
                 if decoded is not None:
                     out[target] = decoded
         return out
 
+    def _remembered(
+        self, opened: Iterable[tuple[Target, tuple[FileRecord, Freshness] | str]]
+    ) -> Iterator[tuple[Target, FileRecord | str]]:
+        """Pass results on and write them down, also those of a survey that is interrupted."""
+        unsaved: _Found = {}
+        saved = time.monotonic()
+        try:
+            for target, result in opened:
+                if isinstance(result, str):
+                    yield target, result
+                    continue
+                unsaved[target] = result
+                if time.monotonic() - saved > _WRITE_S:
+                    self._write(unsaved)
+                    unsaved, saved = {}, time.monotonic()
+                yield target, result[0]
+        finally:
+            self._write(unsaved)
+
     def _write(self, found: _Found) -> None:
-        rows = [(*target, *_encode(record, fresh)) for target, (record, fresh) in found.items()]
+        rows = [
+            (*target, *encoded(record, fresh.settled)) for target, (record, fresh) in found.items()
+        ]
         if not rows:
             return
         try:
-            self._change("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+            self._database.change("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
         except CatalogueError as error:
             # The facts are at hand, so the run goes on; they are found again next time.
             warnings.warn(f"not remembered: {error}", UserWarning, stacklevel=3)
-
-    def _execute(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        with self._lock, self._errors():
-            return self._mended(lambda connection: connection.execute(query, values).fetchall())
-
-    def _change(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
-        with self._lock, self._errors():
-            return self._mended(lambda connection: _write_rows(connection, statement, rows))
-
-    def _open(self) -> sqlite3.Connection:
-        # SQLite's locks do not survive a fork, so a child opens the file anew,
-        # and never closes what it inherited: that could drop its parent's files.
-        if self._connection is not None and self._process != os.getpid():
-            _INHERITED.append(self._connection)
-            self._connection = None
-        if self._connection is None:
-            self._connection, self._process = open_database(self.path), os.getpid()
-        return self._connection
-
-    def _mended(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Do something; once more with a new file where the old one proves damaged."""
-        connection = self._open()
-        try:
-            return action(connection)
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError:
-            connection.close()
-            self._connection = None
-            self._connection = replace_damaged(self.path)
-            return action(self._connection)
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise CatalogueError(str(self.path), explain(error)) from error
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -297,32 +253,3 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _target(spec: FileSpec) -> Target:
     return Target(location(spec.path), spec.tree or "")
-
-
-def _encode(record: FileRecord, fresh: Freshness) -> tuple[str, str]:
-    facts = json.dumps({"settled": fresh.settled, **asdict(record)}, separators=(",", ":"))
-    return facts, xxhash.xxh3_64_hexdigest(facts.encode())
-
-
-def _decode(facts: str, digest: str) -> tuple[FileRecord, bool] | None:
-    """Return a record and whether its validator can be trusted; None if damaged."""
-    if xxhash.xxh3_64_hexdigest(facts.encode()) != digest:
-        return None
-    values = json.loads(facts)
-    settled = values.pop("settled")
-    return FileRecord(**{**values, "clusters": tuple(values["clusters"])}), settled
-
-
-def _write_rows(
-    connection: sqlite3.Connection, statement: str, rows: Sequence[Sequence[Any]]
-) -> int:
-    before = connection.total_changes
-    with transaction(connection):
-        connection.executemany(statement, rows)
-    return connection.total_changes - before
-
-
-def _below(place: str) -> str:
-    """Return the SQLite pattern of everything below a directory."""
-    escaped = re.sub(r"([*?[])", r"[\1]", place)
-    return f"{escaped}/*"

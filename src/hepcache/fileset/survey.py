@@ -6,16 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
-from dask.system import CPU_COUNT
-
 from hepcache.errors import BadFileError
 from hepcache.fileset.freshness import Freshness, look, storage_options
 from hepcache.fileset.model import FileRecord
+from hepcache.fileset.paths import is_url
 
 __all__ = ["Target", "look_at", "open_all"]
 
 # Looking only waits for a server, so it takes many threads to keep one busy.
 _LOOKERS = 32
+# Opening a file is nine tenths Python, so threads only hide the waiting: two
+# for a file server, more for a server far away. Processes would share the
+# work, but take longer to start than a hundred NanoAOD files take to open.
+_OPENERS_LOCAL, _OPENERS_REMOTE = 2, 16
 
 
 class Target(NamedTuple):
@@ -78,7 +81,7 @@ def open_all(
     options
         Options for ``uproot.open``.
     jobs
-        How many at a time; as suits this machine if not given.
+        How many at a time; two, or sixteen at remote servers, if not given.
     executor
         Opens them elsewhere.
 
@@ -88,8 +91,11 @@ def open_all(
         Target, and its record with the file's state, or the reason why there
         is none; as they are ready.
     """
-    own = None if executor is not None else ThreadPoolExecutor(jobs or min(32, 2 * CPU_COUNT))
-    pool = executor or own
+    own = None
+    if executor is None:
+        remote = any(is_url(target.path) for target in targets)
+        own = ThreadPoolExecutor(jobs or (_OPENERS_REMOTE if remote else _OPENERS_LOCAL))
+    pool = own or executor
     assert pool is not None
     futures: dict[Future[tuple[FileRecord, Freshness] | str], Target] = {
         pool.submit(open_one, target, dict(options)): target for target in targets

@@ -10,8 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 __all__ = ["machine", "storage", "versions"]
 
 _PACKAGES = ("hepcache", "coffea", "uproot", "awkward", "dask", "distributed", "numpy")
