@@ -14,7 +14,17 @@ __version__ = "0.1.0"
 
 # Where each public name lives. They are imported at first use, because coffea
 # takes seconds to import and `hepcache --help` must not.
-_HOMES: dict[str, str] = {}
+_HOMES: dict[str, str] = {
+    "CycleReport": "hepcache.report",
+    "Executor": "hepcache.process",
+    "LocalCluster": "hepcache.clusters",
+    "RunRecord": "hepcache.report",
+    "Runner": "hepcache.process",
+    "analyse": "hepcache.session",
+    "attach": "hepcache.clusters",
+    "cachestrategy": "hepcache.cache",
+    "load_fileset": "hepcache.fileset",
+}
 
 __all__ = sorted(_HOMES)
 

@@ -15,8 +15,21 @@ from hepcache.bench.samples.rootfile import RootFile
 from hepcache.bench.samples.ttree import Leaf
 from hepcache.errors import ConfigurationError
 
-SOME = ["nJet", "Jet_pt", "Jet_eta", "Jet_phi", "Jet_mass", "Jet_btagPNetB", "Muon_pt",
-        "Muon_charge", "Muon_jetIdx", "event", "genWeight", "HLT_IsoMu24", "GenPart_genPartIdxMother"]  # fmt: skip
+SOME = [
+    "nJet",
+    "Jet_pt",
+    "Jet_eta",
+    "Jet_phi",
+    "Jet_mass",
+    "Jet_btagPNetB",
+    "Muon_pt",
+    "Muon_charge",
+    "Muon_jetIdx",
+    "event",
+    "genWeight",
+    "HLT_IsoMu24",
+    "GenPart_genPartIdxMother",
+]
 
 
 @pytest.fixture(scope="module")

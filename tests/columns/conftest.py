@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import awkward as ak
@@ -58,7 +59,7 @@ def write_tree(path: Path, compression: object) -> Path:
                 for name, values in first.items()
             },
         )
-        for seed, (start, stop) in enumerate(zip(CLUSTERS[:-1], CLUSTERS[1:], strict=True)):
+        for seed, (start, stop) in enumerate(pairwise(CLUSTERS)):
             file["Events"].extend(columns(stop - start, seed + 1))
     return path
 

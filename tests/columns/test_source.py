@@ -5,12 +5,12 @@ from pathlib import Path
 import awkward as ak
 import pytest
 import uproot
+from tests.columns.conftest import CLUSTERS, tree_ref, write_tree
 
 from hepcache.columns import Counted, Flat, Nested, UprootSource, forget_sources, open_source
 from hepcache.columns.column import from_entry, to_entry
 from hepcache.errors import OriginError, UnknownColumnError
 from hepcache.telemetry import ReadLog
-from tests.columns.conftest import CLUSTERS, tree_ref, write_tree
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_rntuple_columns(shared_data: Path) -> None:
     path = next((shared_data / "nanoaod").glob("Run2012*rntuple*.root"))
     with uproot.open(path) as file:
         tree = file["Events"]
-        names = [key for key in tree.keys() if "." not in key and not key.startswith("_")]
+        names = [key for key in list(tree.keys()) if "." not in key and not key.startswith("_")]
         expected = {name: tree[name].array(entry_start=10, entry_stop=90) for name in names}
         ref = tree_ref(path, (0, tree.num_entries))
     source = UprootSource(ref)

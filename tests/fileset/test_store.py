@@ -7,7 +7,7 @@ import re
 import sqlite3
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -270,6 +270,24 @@ def test_threads_share_one_catalogue(write_tree: WriteTree, catalogue: Catalogue
     for thread in threads:
         thread.join()
     assert results == [expected] * 4
+
+
+def test_an_interrupted_survey_keeps_what_it_has(
+    write_tree: WriteTree, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = [FileSpec("tt", str(write_tree(f"{i}.root", seed=i)), "Events") for i in range(3)]
+
+    def interrupted(items: Iterable[object], *args: object, **options: object) -> object:
+        for count, item in enumerate(items):
+            if count == 2:
+                raise KeyboardInterrupt
+            yield item
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hepcache.fileset.store.track", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            catalogue.records(specs)
+    assert len(list(catalogue.known())) >= 2
 
 
 def _race(

@@ -24,7 +24,7 @@ def test_everything_is_merged_once(results: list[tuple[int, str]], fan_in: int) 
             if len(groups) == 1 and len(groups[0][0]) == 1:
                 break
         assert all(len(group) <= fan_in for group, _ in groups)
-        todo = [(sum(group, []), host) for group, host in groups]
+        todo = [([one for part in group for one in part], host) for group, host in groups]
     assert sorted(groups[0][0][0]) == sorted(value for value, _ in results)
 
 

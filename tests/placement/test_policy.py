@@ -82,7 +82,7 @@ def test_residency_overrides_the_hash() -> None:
     jobs = jobs_of(50)
     residency = Residency()
     residency.report(
-        "w3", pack({(job.uuid, job.tree): {s: 1000 for s in range(7)} for job in jobs})
+        "w3", pack({(job.uuid, job.tree): dict.fromkeys(range(7), 1000) for job in jobs})
     )
     result = place(jobs, HOSTS, residency=residency)
     assert set(result.hosts) == {"w3"}

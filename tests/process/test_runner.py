@@ -188,7 +188,7 @@ def test_preload_and_trace(shared_data: Path) -> None:
     assert run.run_record is not None
     assert run.run_record.chunks[0].columns >= 4
     del files["nano_dy"]["preload"]
-    from coffea.nanoevents.trace import trace  # noqa: PLC0415
+    from coffea.nanoevents.trace import trace
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -140,7 +140,7 @@ def test_lazy_contents_behave_as_the_list_they_stand_for() -> None:
     assert contents[1:3] == [101, 102]
     assert list(contents) == [100, 101, 102, 103]
     assert [*reversed(contents)] == [103, 102, 101, 100]
-    assert contents + [1] == [100, 101, 102, 103, 1]
+    assert contents.__add__([1]) == [100, 101, 102, 103, 1]
     assert contents.copy() == [100, 101, 102, 103]
     assert pickle.loads(pickle.dumps(contents)) == [100, 101, 102, 103]
     with pytest.raises(IndexError):

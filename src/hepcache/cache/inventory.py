@@ -64,8 +64,9 @@ def columns(layout: Layout) -> Iterator[Stored]:
                     except OSError:
                         continue
                     name = from_file_name(column.name.removesuffix(SUFFIX))
-                    known = uuid and entries and tree_name is not None and name is not None
-                    key = ColumnKey(uuid, tag, tree_name, *entries, name) if known else None
+                    key = None
+                    if uuid and entries and tree_name is not None and name is not None:
+                        key = ColumnKey(uuid, tag, tree_name, entries[0], entries[1], name)
                     yield Stored(
                         column.path, key, found.st_blocks * 512, found.st_mtime_ns, found.st_uid
                     )

@@ -160,12 +160,12 @@ class Ledger:
         """Write down the uses that are still in this process only."""
         with self._guard:
             pending, self._pending = self._pending, []
-            now = max(self._number(_CLOCK), 0)
-            for now, (key, flags) in enumerate(pending, now + 1):
+            before = max(self._number(_CLOCK), 0)
+            for now, (key, flags) in enumerate(pending, before + 1):
                 slot = self.look(key)
                 gap = max(now - slot.last, 1) if slot.uses else 0
                 self._put(Slot(key, now, gap, min(slot.uses + 1, 1 << 20), flags))
-            self._set(_CLOCK, now)
+            self._set(_CLOCK, before + len(pending))
 
     def table(self) -> tuple[NDArray[np.void], int]:
         """Return all slots, dtype :data:`SLOT`, and the time on the ledger's clock."""

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -285,7 +285,7 @@ def _entry(header: Header, data: NDArray[np.uint8]) -> Entry:
     return Entry(header.meta, tuple(buffers))
 
 
-def _call(method: weakref.WeakMethod[ColumnCache.close]) -> None:  # type: ignore[valid-type, name-defined]
+def _call(method: weakref.WeakMethod[Any]) -> None:
     bound = method()
     if bound is not None:
         bound()

@@ -9,6 +9,7 @@ import typer
 
 from hepcache import __version__
 from hepcache.cli.bench import bench
+from hepcache.cli.catalogue import catalogue
 from hepcache.cli.demo import demo
 from hepcache.cli.recompress import recompress
 from hepcache.cli.run import run
@@ -33,6 +34,7 @@ app.command()(run)
 app.add_typer(sample, name="sample")
 app.command()(recompress)
 app.add_typer(bench, name="bench")
+app.add_typer(catalogue, name="catalogue")
 
 
 def _version(wanted: bool) -> None:

@@ -125,9 +125,9 @@ class Catalogue:
         """Yield every record there is, sorted by path, without looking at the files."""
         rows = self._database.execute("SELECT facts, digest FROM files ORDER BY location, tree")
         for row in rows:
-            known = decoded(*row)
-            if decoded is not None:
-                yield decoded[0]
+            fact = decoded(*row)
+            if fact is not None:
+                yield fact[0]
 
     def forget(self, paths: Iterable[str] | None = None) -> int:
         """Drop what is known of files, or of all files.
@@ -209,9 +209,9 @@ class Catalogue:
         for target in targets:
             query = "SELECT facts, digest FROM files WHERE location=? AND tree=?"
             for row in self._database.execute(query, target):
-                known = decoded(*row)
-                if decoded is not None:
-                    out[target] = decoded
+                fact = decoded(*row)
+                if fact is not None:
+                    out[target] = fact
         return out
 
     def _remembered(

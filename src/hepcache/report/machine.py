@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import tempfile
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -43,7 +44,7 @@ def machine() -> dict[str, Any]:
     """
     return {
         "cores": _cores(),
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "cpu": _cpu_model(),
         "kernel": platform.release(),
         "system": platform.system(),
@@ -87,7 +88,7 @@ def storage(directory: Path) -> dict[str, Any]:
     directory = directory.resolve()
     while not directory.exists():
         directory = directory.parent
-    usage = psutil.disk_usage(os.fspath(directory))
+    usage = shutil.disk_usage(directory)
     return {
         "filesystem": _filesystem(directory),
         "size_bytes": usage.total,
@@ -97,6 +98,8 @@ def storage(directory: Path) -> dict[str, Any]:
 
 
 def _filesystem(directory: Path) -> str:
+    import psutil  # takes as long to import as all the rest of the command's help
+
     mounts = [
         partition
         for partition in psutil.disk_partitions(all=True)

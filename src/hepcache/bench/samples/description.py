@@ -76,7 +76,10 @@ def nanoaod_v15() -> list[BranchDescription]:
     """Return the branches of NanoAOD v15, in the order of the file."""
     packed = files("hepcache.bench.samples").joinpath(_DATA).read_bytes()
     rows = json.loads(gzip.decompress(packed))
-    return [BranchDescription(*row[:4], tuple(row[4]), row[5]) for row in rows]
+    return [
+        BranchDescription(name, dtype, counter, title, tuple(quantiles), mean)
+        for name, dtype, counter, title, quantiles, mean in rows
+    ]
 
 
 def _quantiles(values: np.ndarray[Any, Any]) -> tuple[float, ...]:

@@ -71,7 +71,7 @@ class Leaf:
     counter
         Branch that counts the values of an entry; ``""`` when it isn't counted.
     title
-        The branch's title (documentation).
+        The branch's title (documentation); ROOT's own where it is ``None``.
     shape
         Fixed dimensions of one item.
     """
@@ -79,7 +79,7 @@ class Leaf:
     name: str
     dtype: np.dtype[Any]
     counter: str = ""
-    title: str = ""
+    title: str | None = None
     shape: tuple[int, ...] = ()
 
     @property
@@ -341,7 +341,8 @@ def _add_branch(
     letter = leaf_letter(leaf.dtype)
     outer = out.begin_object("TBranch")
     branch = out.begin(13)
-    out.named(leaf.name, leaf.title or f"{leaf.name}{leaf.dimensions}/{letter}", _OWN_BUFFER)
+    title = f"{leaf.name}{leaf.dimensions}/{letter}" if leaf.title is None else leaf.title
+    out.named(leaf.name, title, _OWN_BUFFER)
     out.add(_ATT_FILL)
     entries = int(bounds[-1])
     # fCompress 0 makes ROOT look whether a basket is compressed.
