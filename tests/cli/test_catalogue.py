@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import uproot
+
+from hepcache.cli import main
 
 
 @pytest.fixture
@@ -22,50 +24,83 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def hepcache(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "DASK_HEPCACHE__CATALOGUE": str(home / "c.sqlite"),
-                   "COLUMNS": "120"}  # fmt: skip
-    command = [str(Path(sys.executable).with_name("hepcache"))]
-    return subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, text=True, env=environment,
-        check=False, timeout=120,
-    )  # fmt: skip
+class Hepcache:
+    """The command in this process: exit code, output and messages of one call."""
+
+    def __init__(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self._capsys, self._monkeypatch = capsys, monkeypatch
+
+    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
+        self._monkeypatch.setattr("sys.argv", ["hepcache", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+        out, err = self._capsys.readouterr()
+        return code, out, err
 
 
-def test_add_show_forget(directory: Path, tmp_path: Path) -> None:
-    added = hepcache("catalogue", "add", directory, home=tmp_path)
-    assert added.returncode == 0, added.stderr
-    assert "2 datasets, 2 files" in added.stdout
-    shown = hepcache("catalogue", "show", home=tmp_path)
-    assert "2 trees, 42 entries" in shown.stdout
-    shown = hepcache("catalogue", "show", directory / "TT", "--json", home=tmp_path)
-    found = json.loads(shown.stdout)
+@pytest.fixture
+def hepcache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Hepcache]:
+    monkeypatch.setenv("COLUMNS", "200")
+    with dask.config.set({"hepcache.catalogue": str(tmp_path / "c.sqlite")}):
+        yield Hepcache(capsys, monkeypatch)
+
+
+def test_add_show_forget(directory: Path, tmp_path: Path, hepcache: Hepcache) -> None:
+    code, out, err = hepcache("catalogue", "add", directory)
+    assert (code, err) == (0, "")
+    assert "2 datasets, 2 files" in out
+    _, out, _ = hepcache("catalogue", "show")
+    assert "2 trees, 42 entries" in out
+    assert str(directory / "TT" / "a.root") in out
+    _, out, _ = hepcache("catalogue", "show", directory / "TT", "--json")
+    found = json.loads(out)
     assert [file["entries"] for file in found["files"]] == [12]
     assert found["catalogue"] == str(tmp_path / "c.sqlite")
-    forgot = hepcache("catalogue", "forget", directory / "TT", home=tmp_path)
-    assert forgot.stdout == "Forgot 1 tree.\n"
-    assert json.loads(
-        hepcache("catalogue", "forget", "--all", "--json", home=tmp_path).stdout
-    ) == {"forgotten": 1}
+    assert hepcache("catalogue", "forget", directory / "TT")[1] == "Forgot 1 tree.\n"
+    _, out, _ = hepcache("catalogue", "forget", "--all", "--json")
+    assert json.loads(out) == {"forgotten": 1}
 
 
-def test_bad_files_are_named_in_one_go(directory: Path, tmp_path: Path) -> None:
+def test_another_catalogue(directory: Path, tmp_path: Path, hepcache: Hepcache) -> None:
+    other = tmp_path / "other.sqlite"
+    hepcache("catalogue", "add", f"{directory}/TT/*.root", "--catalogue", other)
+    assert json.loads(hepcache("catalogue", "show", "--json")[1])["files"] == []
+    _, out, _ = hepcache("catalogue", "show", "--json", "--catalogue", other)
+    assert len(json.loads(out)["files"]) == 1
+
+
+def test_bad_files_are_named_in_one_go(directory: Path, hepcache: Hepcache) -> None:
     (directory / "TT" / "b.root").write_bytes(b"hello")
     (directory / "TT" / "c.root").touch()
-    refused = hepcache("catalogue", "add", directory, home=tmp_path)
-    assert refused.returncode == 1
-    assert "2 files can't be analysed" in refused.stderr
-    assert "b.root: not a ROOT file" in refused.stderr
-    assert "c.root: the file is empty" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    skipped = hepcache("catalogue", "add", directory, "--skip-bad-files", "--json", home=tmp_path)
-    assert skipped.returncode == 0
-    out = json.loads(skipped.stdout)
-    assert len(out["files"]) == len(out["problems"]) == 2
+    code, _, err = hepcache("catalogue", "add", directory)
+    assert code == 1
+    assert "2 files can't be analysed" in err
+    assert "b.root: not a ROOT file" in err
+    assert "c.root: the file is empty" in err
+    code, out, err = hepcache("catalogue", "add", directory, "--skip-bad-files", "--json")
+    assert code == 0
+    assert len(json.loads(out)["files"]) == len(json.loads(out)["problems"]) == 2
+    assert err.count("skipped ") == 2
 
 
-def test_bad_arguments_exit_with_2(tmp_path: Path) -> None:
-    for arguments in (["forget"], ["forget", "a", "--all"], ["add"], ["nonsense"]):
-        refused = hepcache("catalogue", *arguments, home=tmp_path)
-        assert refused.returncode == 2, refused
-        assert "Traceback" not in refused.stderr
+def test_a_file_that_is_no_catalogue(tmp_path: Path, hepcache: Hepcache) -> None:
+    (tmp_path / "c.sqlite").write_bytes(b"hello")
+    code, _, err = hepcache("catalogue", "show")
+    assert code == 1
+    assert "c.sqlite: the file is not a catalogue of hepcache; name another" in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["forget"], ["forget", "a", "--all"], ["add"], ["add", "a", "--jobs", "0"]]
+)
+def test_bad_arguments_exit_with_2(arguments: list[str], hepcache: Hepcache) -> None:
+    code, out, err = hepcache("catalogue", *arguments)
+    assert (code, out) == (2, "")
+    assert err
