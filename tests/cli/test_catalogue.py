@@ -30,8 +30,6 @@ class Hepcache:
     def __init__(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
         self._capsys, self._monkeypatch = capsys, monkeypatch
 
     def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
