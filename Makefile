@@ -29,7 +29,8 @@ test: setup ## Run the tests and the doctests
 	$(BIN)/python -m pytest
 
 test-live: setup ## Run the tests that start real servers, pools and machines
-	$(BIN)/python -m pytest tests/live; code=$$?; [ $$code -eq 5 ] && exit 0 || exit $$code
+	@if [ -d tests/live ]; then $(BIN)/python -m pytest tests/live; \
+	else echo "there are no live tests yet"; fi
 
 lint: setup ## Check style, types and import layers
 	$(BIN)/ruff format --check .

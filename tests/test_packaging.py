@@ -27,7 +27,10 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_importing_hepcache_imports_nothing_heavy() -> None:
-    code = "import sys, hepcache, hepcache.cli; print([m for m in ('coffea', 'dask', 'uproot') if m in sys.modules])"
+    code = (
+        "import sys, hepcache, hepcache.cli;"
+        "print([m for m in ('coffea', 'dask', 'uproot') if m in sys.modules])"
+    )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

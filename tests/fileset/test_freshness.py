@@ -106,6 +106,19 @@ def test_a_url_is_asked_by_head(write_tree: WriteTree, server: tuple[str, list[s
     assert after.validator != before.validator
 
 
+def test_a_remote_file_written_a_moment_ago_is_not_settled(
+    write_tree: WriteTree, server: tuple[str, list[str]]
+) -> None:
+    write_tree(settled=False)
+    assert not look(f"{server[0]}/file.root").settled
+
+
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.root")
+    with pytest.raises(BadFileError, match="not a regular file"):
+        look(str(tmp_path / "pipe.root"))
+
+
 def test_a_server_that_tells_only_the_size_proves_nothing(
     write_tree: WriteTree, server: tuple[str, list[str]]
 ) -> None:

@@ -12,6 +12,7 @@ from hepcache.cli.bench import bench
 from hepcache.cli.catalogue import catalogue
 from hepcache.cli.demo import demo
 from hepcache.cli.recompress import recompress
+from hepcache.cli.report import report
 from hepcache.cli.run import run
 from hepcache.cli.sample import sample
 from hepcache.errors import ConfigurationError, HepcacheError
@@ -34,6 +35,7 @@ app.command()(run)
 app.add_typer(sample, name="sample")
 app.command()(recompress)
 app.add_typer(bench, name="bench")
+app.add_typer(report, name="report")
 app.add_typer(catalogue, name="catalogue")
 
 

@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +79,26 @@ def storage_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def _look_local(path: str) -> Freshness:
     place = Path(location(path))
     try:
-        found = place.stat()
+        # Opened, because an NFS client asks its server anew only then; stat
+        # alone may answer from a memory a minute old. A pipe must not block.
+        file = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise BadFileError({path: _missing(place)}) from None
     except OSError as error:
         raise BadFileError({path: f"{error.strerror or error}"}) from error
+    try:
+        found = os.fstat(file)
+    finally:
+        os.close(file)
     if not stat.S_ISREG(found.st_mode):
         what = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
         raise BadFileError({path: f"{what}; a ROOT file was expected"})
-    settled = abs(time.time_ns() - found.st_mtime_ns) > _STEP_NS
+    settled = not _recent(found.st_mtime_ns)
     return Freshness(found.st_size, f"{found.st_size}-{found.st_mtime_ns}", settled)
+
+
+def _recent(time_ns: int) -> bool:
+    return abs(time.time_ns() - time_ns) <= _STEP_NS
 
 
 def _missing(place: Path) -> str:
@@ -95,8 +106,7 @@ def _missing(place: Path) -> str:
     while not parent.exists():
         parent = parent.parent
     if parent == place.parent:
-        near = "its directory exists" if os.access(parent, os.R_OK) else "its directory is closed"
-        return f"no such file ({near})"
+        return "no such file, though its directory exists"
     return f"no such file: there is nothing below {parent}; is the volume mounted?"
 
 
@@ -115,7 +125,16 @@ def _look_remote(path: str, options: Mapping[str, Any]) -> Freshness:
     if info.get("type", "file") != "file" or size is None:
         raise BadFileError({path: "the server gives no size; is it a file?"})
     marks = [f"{info[key]}" for key in _CHANGES if info.get(key) is not None]
-    return Freshness(int(size), "-".join([f"{size}", *marks]), bool(marks))
+    settled = bool(marks) and not any(map(_just_now, marks))
+    return Freshness(int(size), "-".join([f"{size}", *marks]), settled)
+
+
+def _just_now(mark: str) -> bool:
+    """Return whether a mark is a date of HTTP, which counts seconds, and that of this moment."""
+    try:
+        return _recent(int(parsedate_to_datetime(mark).timestamp() * 1e9))
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return False
 
 
 def _remote_reason(error: FileNotFoundError) -> str:

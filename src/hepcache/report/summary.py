@@ -85,7 +85,7 @@ class Summary:
         Chunks processed by a host that is not their owner.
     open_s, read_s, decode_s, compute_s
         Seconds over all chunks: making the events, waiting for bytes,
-        decoding, and what the processor did besides.
+        decoding, and what the processor did besides. They don't overlap.
     busy_s
         Seconds in chunks, over all threads.
     span_s
@@ -160,7 +160,8 @@ def summarise(record: RunRecord) -> Summary:
     began = min((chunk.began for chunk in chunks), default=0.0)
     finishes = _finishes(chunks)
     last = max(finishes, default=0.0)
-    read_s, decode_s = _sum(chunks, "read_s"), _sum(chunks, "decode_s")
+    compute_s = sum(_compute_s(chunk) for chunk in chunks)
+    inside_s = sum(one.open_s + one.process_s - _reading_s(one) for one in chunks)
     return Summary(
         name=record.name,
         wall_s=record.wall_s,
@@ -173,11 +174,11 @@ def summarise(record: RunRecord) -> Summary:
         causes=causes,
         cause_bytes=cause_bytes,
         stolen_chunks=sum(_is_stolen(chunk) for chunk in chunks),
-        open_s=_sum(chunks, "open_s"),
-        read_s=read_s,
-        decode_s=decode_s,
-        # Reading is lazy, so it happens inside the processor's own time.
-        compute_s=max(_sum(chunks, "process_s") - read_s - decode_s, 0.0),
+        # Columns fetched ahead are read while the events are made.
+        open_s=max(inside_s - compute_s, 0.0),
+        read_s=_sum(chunks, "read_s"),
+        decode_s=_sum(chunks, "decode_s"),
+        compute_s=compute_s,
         busy_s=sum(chunk.ended - chunk.began for chunk in chunks),
         span_s=last - began,
         tail_s=last - sum(finishes) / len(finishes) if finishes else 0.0,
@@ -218,6 +219,15 @@ def _finishes(chunks: Iterable[ChunkRecord]) -> list[float]:
     for chunk in chunks:
         last[chunk.worker] = max(last.get(chunk.worker, chunk.ended), chunk.ended)
     return list(last.values())
+
+
+def _reading_s(chunk: ChunkRecord) -> float:
+    return chunk.read_s + chunk.decode_s
+
+
+def _compute_s(chunk: ChunkRecord) -> float:
+    """Return the processor's time without reading, which is lazy and happens inside it."""
+    return max(chunk.process_s - _reading_s(chunk), 0.0)
 
 
 def _is_stolen(chunk: ChunkRecord) -> bool:

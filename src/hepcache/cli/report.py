@@ -1,0 +1,115 @@
+"""``hepcache report``: look again at what a run left behind."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from hepcache.report import CycleReport
+
+__all__ = ["report"]
+
+report = typer.Typer(help="Show, draw and compare reports of runs.", no_args_is_help=True)
+
+Source = Annotated[
+    Path, typer.Argument(metavar="REPORT", help="report.json, or the directory that holds it.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+@report.command("show")
+def show(source: Source, json: Json = False) -> None:
+    """Print the cycles, the last cycle's hosts, and what to change."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from hepcache.report.table import host_table
+
+    found = _read(source)
+    if json:
+        summaries = [asdict(one) for one in found.summaries]
+        advice = [asdict(one) for one in found.advice]
+        typer.echo(jsonlib.dumps({"title": found.title, "cycles": summaries, "advice": advice}))
+        return
+    console = Console()
+    console.print(found)
+    if found.summaries:
+        console.print(host_table(found.summaries[-1], title="Hosts in the last cycle"))
+    marks = {"good": "[green]✓[/green]", "hint": "[yellow]→[/yellow]", "warning": "[red]![/red]"}
+    for one in found.advice:
+        console.print(
+            f"{marks[one.kind]} {escape(one.observation)} [bold]{escape(one.action)}[/bold]"
+        )
+
+
+@report.command("html")
+def html(
+    source: Source,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The page [default: beside the report].")
+    ] = None,
+) -> None:
+    """Write the report as one self-contained page."""
+    target = out or _path(source).with_suffix("").with_suffix(".html")
+    typer.echo(_read(source).to_html(target))
+
+
+@report.command("figures")
+def figures(
+    source: Source,
+    out: Annotated[Path, typer.Option("--out", help="Directory for the figures.")] = Path(),
+    formats: Annotated[
+        str, typer.Option("--format", help="Of png, pdf and svg, separated by commas.")
+    ] = "png,pdf",
+) -> None:
+    """Draw the report's figures as files, for slides and papers."""
+    wanted = [one.strip() for one in formats.split(",")]
+    if unknown := sorted(set(wanted) - {"png", "pdf", "svg"}):
+        raise typer.BadParameter(f"unknown: {', '.join(unknown)}", param_hint="--format")
+    for path in _read(source).to_figures(out, formats=wanted):
+        typer.echo(path)
+
+
+@report.command("compare")
+def compare(
+    first: Annotated[Path, typer.Argument(help="A report, or the directory that holds it.")],
+    second: Annotated[Path, typer.Argument(help="Another one.")],
+    json: Json = False,
+) -> None:
+    """Put two reports beside each other, cycle by cycle."""
+    from rich.console import Console
+
+    from hepcache.report.compare import compare as compared
+    from hepcache.report.compare import comparison_table
+
+    cycles = compared(_read(first).summaries, _read(second).summaries)
+    if json:
+        rows = [
+            {"cycle": one.cycle, "wall_ratio": one.wall_ratio, "first": asdict(one.first),
+             "second": asdict(one.second)}
+            for one in cycles
+        ]  # fmt: skip
+        typer.echo(jsonlib.dumps({"cycles": rows}))
+        return
+    console = Console()
+    console.print(comparison_table(cycles, (str(first), str(second))))
+    if not all(one.same_events for one in cycles):
+        console.print("[yellow]They did not process the same events.[/yellow]")
+
+
+def _path(source: Path) -> Path:
+    if not source.is_dir():
+        return source
+    found = [source / name for name in ("report.json", "report.json.gz")]
+    return next((one for one in found if one.exists()), found[0])
+
+
+def _read(source: Path) -> CycleReport:
+    from hepcache.report import CycleReport
+
+    return CycleReport.read(_path(source))
