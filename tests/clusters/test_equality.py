@@ -40,7 +40,8 @@ def fileset(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         "Electron_cutBased", "Electron_dxy", "Electron_dz", "Electron_pfRelIso03_all",
         "Muon_pt", "Muon_eta", "Muon_phi", "Muon_mass", "Muon_charge", "Muon_mediumId",
         "Muon_dxy", "Muon_dz", "Muon_pfRelIso04_all", "Jet_pt", "Jet_eta", "Jet_phi", "Jet_mass",
-        "Jet_btagPNetB", "PuppiMET_pt", "PuppiMET_phi", "genWeight", "event", "run", "luminosityBlock",
+        "Jet_btagPNetB", "PuppiMET_pt", "PuppiMET_phi", "genWeight", "event",
+        "run", "luminosityBlock",
     ]  # fmt: skip
     paths = write_nanoaod(directory, events=4000, files=2, cluster=500, branches=branches, jobs=1)
     return {"hh": {"files": {str(path): "Events" for path in paths}}}
