@@ -158,6 +158,14 @@ def test_order_repetition_and_spelling(
     assert len(list(catalogue.known())) == 1
 
 
+def test_a_name_that_is_not_utf8(write_tree: WriteTree, catalogue: Catalogue) -> None:
+    path = write_tree().rename(os.fsdecode(os.fsencode(write_tree("d/x")).replace(b"x", b"\xe9")))
+    assert only(catalogue, path).entries == 35
+    ruin(path)
+    assert only(catalogue, path).path == str(path)
+    assert catalogue.forget([str(path)]) == 1
+
+
 def test_real_files_and_their_table(shared_data: Path, catalogue: Catalogue) -> None:
     fileset = load_fileset(shared_data / "nanoaod", treename="Events")
     found, problems = catalogue.records(fileset)

@@ -24,7 +24,7 @@ from hepcache.fileset.database import (
 )
 from hepcache.fileset.model import FileRecord
 
-__all__ = ["Database", "below", "checksum", "decoded", "encoded"]
+__all__ = ["Database", "below", "checksum", "decoded", "encoded", "storable"]
 
 _INHERITED: list[sqlite3.Connection] = []
 _T = TypeVar("_T")
@@ -120,6 +120,11 @@ def decoded(facts: str, digest: str) -> tuple[FileRecord, bool] | None:
     values = json.loads(facts)
     settled = bool(values.pop("settled"))
     return FileRecord(**{**values, "clusters": tuple(values["clusters"])}), settled
+
+
+def storable(path: str) -> str:
+    """Return a path as SQLite can keep it: names that are not UTF-8 with escapes."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 def below(place: str) -> str:

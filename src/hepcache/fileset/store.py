@@ -15,7 +15,7 @@ from hepcache.fileset.freshness import Freshness
 from hepcache.fileset.model import FileRecord, FileSpec
 from hepcache.fileset.paths import location
 from hepcache.fileset.progress import track
-from hepcache.fileset.rows import Database, below, checksum, decoded, encoded
+from hepcache.fileset.rows import Database, below, checksum, decoded, encoded, storable
 from hepcache.fileset.survey import Target, look_at, open_all
 from hepcache.settings import settings
 
@@ -146,7 +146,7 @@ class Catalogue:
             return self._database.change("DELETE FROM files", [()])
         dropped = 0
         for path in paths:
-            place = location(path).rstrip("/")
+            place = storable(location(path)).rstrip("/")
             dropped += self._database.change(
                 "DELETE FROM files WHERE location = ? OR location GLOB ? OR location GLOB ?",
                 [(place, place, below(place))],
@@ -208,7 +208,7 @@ class Catalogue:
         out = {}
         for target in targets:
             query = "SELECT facts, digest FROM files WHERE location=? AND tree=?"
-            for row in self._database.execute(query, target):
+            for row in self._database.execute(query, (storable(target.path), target.tree)):
                 fact = decoded(*row)
                 if fact is not None:
                     out[target] = fact
@@ -235,7 +235,8 @@ class Catalogue:
 
     def _write(self, found: _Found) -> None:
         rows = [
-            (*target, *encoded(record, fresh.settled)) for target, (record, fresh) in found.items()
+            (storable(target.path), target.tree, *encoded(record, fresh.settled))
+            for target, (record, fresh) in found.items()
         ]
         if not rows:
             return
