@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hepcache.bench.columns import BENCHMARK_COLUMNS, present
-from hepcache.errors import ConfigurationError
+from hepcache.errors import BadFileError, ConfigurationError
 from hepcache.fileset import Fileset, load_fileset
 
 __all__ = ["QUICK", "CyclesPlan", "SamplePlan"]
@@ -111,14 +111,19 @@ class CyclesPlan:
         ------
         ConfigurationError
             A column that was asked for is missing, or none is there.
+        BadFileError
+            The first file of a dataset can't be read.
         """
         import uproot
 
         found = list(self.columns or BENCHMARK_COLUMNS)
         for dataset in fileset.datasets:
             path, tree = next((one.path, one.tree) for one in fileset if one.dataset == dataset)
-            with uproot.open({path: tree}) as events:
-                there = present(found, events.keys())
+            try:
+                with uproot.open({path: tree}) as events:
+                    there = present(found, events.keys())
+            except (OSError, ValueError, KeyError) as error:
+                raise BadFileError({path: str(error)}) from error
             missing = [name for name in found if name not in set(there)]
             if missing and self.columns:
                 raise ConfigurationError("columns", f"branches of {path}", ", ".join(missing))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hepcache.report.summary import Summary
-from hepcache.report.units import bytes_text, count_text, ratio_text, seconds_text
+from hepcache.report.units import bytes_text, ratio_text, seconds_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,7 +76,7 @@ def comparison_table(cycles: Sequence[CycleComparison], names: tuple[str, str]) 
         box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title_justify="left",
         title=f"{names[0]} → {names[1]}",
     )  # fmt: skip
-    for heading in ("cycle", "wall", "faster", "events/s", "hits", "origin"):
+    for heading in ("cycle", "wall", "faster", "hits", "origin"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in cycles:
         a, b = one.first, one.second
@@ -84,7 +84,6 @@ def comparison_table(cycles: Sequence[CycleComparison], names: tuple[str, str]) 
             str(one.cycle),
             f"{seconds_text(a.wall_s)} → {seconds_text(b.wall_s)}",
             f"{one.wall_ratio:.2f}x",
-            f"{count_text(a.events_per_s)} → {count_text(b.events_per_s)}",
             f"{ratio_text(a.hit_ratio)} → {ratio_text(b.hit_ratio)}",
             f"{bytes_text(a.origin_bytes)} → {bytes_text(b.origin_bytes)}",
         )
