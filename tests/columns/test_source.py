@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import awkward as ak
@@ -10,6 +11,7 @@ from tests.columns.conftest import CLUSTERS, tree_ref, write_tree
 from hepcache.columns import Counted, Flat, Nested, UprootSource, forget_sources, open_source
 from hepcache.columns.column import from_entry, to_entry
 from hepcache.errors import OriginError, UnknownColumnError
+from hepcache.fileset import look
 from hepcache.telemetry import ReadLog
 
 
@@ -109,6 +111,16 @@ def test_replaced_file_is_an_error(tmp_path: Path) -> None:
     write_tree(path, uproot.ZSTD(1))
     with pytest.raises(OriginError, match="was replaced"):
         open_source(ref)
+
+
+def test_a_file_written_since_the_run_began_is_an_error(tmp_path: Path) -> None:
+    path = write_tree(tmp_path / "tree.root", uproot.ZSTD(1))
+    ref = replace(tree_ref(path), validator=look(str(path)).validator)
+    UprootSource(ref).close()
+    # The same UUID and entries, written again: only the file server can tell.
+    path.write_bytes(path.read_bytes())
+    with pytest.raises(OriginError, match="was written"):
+        UprootSource(ref)
 
 
 def test_damaged_basket_is_an_error_not_data(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def main() -> None:
     """Run the command line; the exit code is 0, 1 (it failed) or 2 (bad arguments)."""
     debug = "--debug" in sys.argv
     try:
-        app()
+        app(prog_name="hepcache")
     except KeyboardInterrupt:
         raise SystemExit("hepcache: interrupted") from None
     except (HepcacheError, OSError, ValueError, ImportError) as error:

@@ -20,6 +20,7 @@ from hepcache.columns.origin import Origin, open_origin
 from hepcache.columns.plan import Plan, counter_of, plan
 from hepcache.columns.source import TreeRef
 from hepcache.errors import OriginError, UnknownColumnError
+from hepcache.fileset import look
 from hepcache.telemetry import ReadLog
 
 __all__ = ["UprootSource", "forget_sources", "open_source"]
@@ -66,6 +67,14 @@ class UprootSource:
         self._reported_s = 0.0
 
     def _check(self) -> None:
+        if self.ref.validator:
+            passed = self.ref.options.get("storage_options")
+            if look(self.ref.path, passed).validator != self.ref.validator:
+                raise OriginError(
+                    self.ref.path,
+                    "the file was written while it was being analysed; run again to take up "
+                    "what it holds now",
+                )
         found = (str(self._file.file.uuid), int(self.tree.num_entries))
         expected = (self.ref.uuid, self.ref.boundaries[-1])
         if found != expected:
