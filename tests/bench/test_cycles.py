@@ -61,6 +61,17 @@ def test_the_processor_reads_every_value():
     events = ak.Array({"x": [1, 2, 3], "y": [[1.0], [], [2.0, 3.0]]})
     assert ReadColumns(["x", "y"]).process(events) == {"events": 3, "values": 6}
     assert ReadColumns(["y"]).process(events[1:]) == {"events": 2, "values": 2}
+    assert ReadColumns(["x", "z"], missing="skip").process(events) == {"events": 3, "values": 3}
+    with pytest.raises(ak.errors.FieldNotFoundError):
+        ReadColumns(["x", "z"]).process(events)
+
+
+def test_each_file_gives_what_it_has_of_the_published_columns(shared_data, tmp_path):
+    paths = [shared_data / "nanoaod" / name for name in ("nano_tt_v15.root", "nano_dy.root")]
+    plan = CyclesPlan(files=[str(path) for path in paths], cycles=2, hosts=1, directory=tmp_path)
+    cold, hot = run_cycles(plan).summaries
+    assert cold.events == hot.events == 240
+    assert (hot.hit_ratio, hot.origin_bytes) == (1, 0)
 
 
 def test_the_first_cycle_reads_the_origin_and_the_others_nothing(ran, sample):
@@ -132,6 +143,7 @@ def test_the_command_writes_its_report(sample, tmp_path, monkeypatch):
     ("changes", "error", "words"),
     [
         ({"cycles": 0}, ConfigurationError, "cycles"),
+        ({"origin_bandwidth": "fast"}, ConfigurationError, "fast"),
         ({"columns": ["run", "nope"]}, ConfigurationError, "nope"),
         ({"files": "/not/there.root"}, BadFileError, "/not/there.root"),
         ({"files": "/not/there/*.root"}, BadFilesetError, "/not/there"),

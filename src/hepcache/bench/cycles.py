@@ -25,6 +25,7 @@ from hepcache.bench.result import BenchResult
 from hepcache.errors import ClusterError, ConfigurationError
 from hepcache.fileset import Fileset
 from hepcache.report import CycleReport, RunRecord
+from hepcache.settings import settings
 
 __all__ = ["bench", "cycles_result", "run_cycles"]
 
@@ -63,6 +64,8 @@ def run_cycles(
     """
     if plan.cycles < 1:
         raise ConfigurationError("cycles", "a positive number", plan.cycles)
+    with dask.config.set({"hepcache.origin.bandwidth": plan.origin_bandwidth}):
+        settings()  # finds a bad value before anything has been made
     with ExitStack() as stack:
         scratch = Path(
             stack.enter_context(
@@ -94,7 +97,9 @@ def _run(
     from hepcache.clusters import LocalCluster
     from hepcache.session import analyse
 
-    note(f"Starting {plan.hosts} hosts with {plan.workers_per_host} workers each")
+    processor = ReadColumns(columns, missing="raise" if plan.columns else "skip")
+    workers = plan.hosts * plan.workers_per_host
+    note(f"Starting {_counted(plan.hosts, 'host')}, {_counted(workers, 'worker')}")
     records: list[RunRecord] = []
     outputs: list[Any] = []
     with LocalCluster(
@@ -108,7 +113,7 @@ def _run(
             note(f"Cycle {number} of {plan.cycles}")
             output, record = analyse(
                 fileset,
-                ReadColumns(columns),
+                processor,
                 cluster=cluster,
                 schema=BaseSchema,
                 columns=columns,
@@ -241,3 +246,7 @@ def bench(
 def _with_settings(record: RunRecord, plan: CyclesPlan, columns: Sequence[str]) -> RunRecord:
     added = {"columns": len(columns), "origin bandwidth": plan.origin_bandwidth or "not limited"}
     return replace(record, settings={**record.settings, **added})
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

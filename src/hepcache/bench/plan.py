@@ -105,7 +105,7 @@ class CyclesPlan:
         return load_fileset({"sample": [os.fspath(path) for path in paths]}, treename="Events")
 
     def columns_of(self, fileset: Fileset) -> list[str]:
-        """Return the columns that every dataset has; all that were asked for must be there.
+        """Return the columns that a dataset has; all that were asked for must be in each.
 
         Raises
         ------
@@ -116,21 +116,22 @@ class CyclesPlan:
         """
         import uproot
 
-        found = list(self.columns or BENCHMARK_COLUMNS)
+        wanted = list(self.columns or BENCHMARK_COLUMNS)
+        found: set[str] = set()
         for dataset in fileset.datasets:
             path, tree = next((one.path, one.tree) for one in fileset if one.dataset == dataset)
             try:
                 with uproot.open({path: tree}) as events:
-                    there = present(found, events.keys())
+                    there = set(present(wanted, events.keys()))
             except (OSError, ValueError, KeyError) as error:
                 raise BadFileError({path: str(error)}) from error
-            missing = [name for name in found if name not in set(there)]
+            missing = [name for name in wanted if name not in there]
             if missing and self.columns:
                 raise ConfigurationError("columns", f"branches of {path}", ", ".join(missing))
-            found = there
+            found |= there
         if not found:
             raise ConfigurationError("files", "NanoAOD, or --columns", ", ".join(fileset.datasets))
-        return found
+        return present(wanted, found)
 
 
 QUICK = CyclesPlan(

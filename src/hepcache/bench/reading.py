@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import awkward as ak
 from coffea.processor import ProcessorABC
+
+from hepcache.bench.columns import present
 
 __all__ = ["ReadColumns"]
 
@@ -17,6 +20,9 @@ class ReadColumns(ProcessorABC):
     ----------
     columns
         Names of branches.
+    missing
+        ``"skip"`` reads what a file has of them, as versions of NanoAOD
+        differ; ``"raise"`` insists on all.
 
     Notes
     -----
@@ -24,12 +30,17 @@ class ReadColumns(ProcessorABC):
     compared: every cycle must have read the same.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = tuple(columns)
+    def __init__(
+        self, columns: Sequence[str], missing: Literal["skip", "raise"] = "raise"
+    ) -> None:
+        self.columns, self.missing = tuple(columns), missing
 
     def process(self, events: ak.Array) -> dict[str, int]:
         """Return the number of events and of values read."""
-        values = sum(_count(ak.materialize(events[name])) for name in self.columns)
+        names: Sequence[str] = self.columns
+        if self.missing == "skip":
+            names = present(names, events.fields)
+        values = sum(_count(ak.materialize(events[name])) for name in names)
         return {"events": len(events), "values": values}
 
     def postprocess(self, accumulator: dict[str, int]) -> None:
