@@ -85,7 +85,7 @@ def key_digest(key: ColumnKey) -> bytes:
     Examples
     --------
     >>> key_digest(ColumnKey("u", "t", "Events", 0, 10, "nJet")).hex()
-    '4ed6b5ef6b8d7dc1c5d6ad4d2bb7dc9f'
+    'd19082f47a53f74a6fda5f20d928ac38'
     """
     # A NUL can't occur in a name of a ROOT object, so no two keys make the same text.
     return xxhash.xxh3_128_digest("\0".join(map(str, key)).encode("utf-8", "surrogatepass"))
