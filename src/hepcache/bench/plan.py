@@ -135,7 +135,7 @@ class CyclesPlan:
 
 
 QUICK = CyclesPlan(
-    sample=SamplePlan(events=12_000, files=2, compression="zstd:1", cluster_entries=2_000),
+    sample=SamplePlan(events=12_000, files=2, compression="zstd:1", cluster_entries=3_000),
     cycles=3,
     origin_bandwidth="4 MB/s",
 )
