@@ -117,9 +117,14 @@ class PlacementPlugin(SchedulerPlugin):
         self._hosts.pop(worker, None)
         self._load.pop(worker, None)
         stranded = [key for key, address in self._pending.items() if address == worker]
-        if not stranded or not scheduler.workers:
+        if not scheduler.workers:
+            # Of a task that no worker could take, Dask asks the first worker
+            # that joins only what its restriction allows, loose or not.
+            for key in stranded:
+                if (ts := scheduler.tasks.get(key)) is not None:
+                    ts.worker_restrictions = set()
             return
-        for key, host in zip(stranded, self._place(stranded), strict=True):
+        for key, host in zip(stranded, self._place(stranded) if stranded else (), strict=True):
             self._restrict(key, host)
 
     def remove_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002
