@@ -38,8 +38,24 @@ class Settings:
         File of the catalogue.
     cache_directory
         Directory of this host's cached columns.
+    group_directory
+        Directory of the columns that a Unix group shares on this host, or ``None``.
     capacity_bytes, capacity_fraction
         Limit of the cache: one of them is set, bytes or a fraction of the volume.
+    quota_bytes, quota_fraction
+        Limit of one user in it: bytes, a fraction of the capacity, or neither.
+    run, cull, stop
+        Free fractions of the volume: evict below ``cull`` until ``run`` is
+        free; store nothing below ``stop``.
+    eviction
+        Name of the policy, or ``None`` for the default one.
+    admit
+        Whether a host keeps what it reads for another one's chunks: always,
+        or when it is asked for repeatedly.
+    codec
+        How columns are kept: auto, raw, lz4 or zstd.
+    memory_bytes
+        How much of encoded columns each process keeps decoded.
     verify
         When checksums are looked at.
     segment_entries
@@ -57,8 +73,18 @@ class Settings:
     host: str
     catalogue: Path
     cache_directory: Path
+    group_directory: Path | None
     capacity_bytes: int | None
     capacity_fraction: float | None
+    quota_bytes: int | None
+    quota_fraction: float | None
+    run: float
+    cull: float
+    stop: float
+    eviction: str | None
+    admit: Literal["always", "repeated"]
+    codec: Literal["auto", "raw", "lz4", "zstd"]
+    memory_bytes: int
     verify: Literal["first-use", "always", "never"]
     segment_entries: int
     epsilon: float
@@ -76,20 +102,34 @@ def settings() -> Settings:
         A value has the wrong type or range; the message names the key.
     """
     home = Path(platformdirs.user_cache_dir("hepcache"))
-    capacity = _get("cache.capacity")
-    is_fraction = isinstance(capacity, str) and capacity.strip().endswith("%")
-    verify = _get("cache.verify")
-    if verify not in ("first-use", "always", "never"):
-        raise ConfigurationError("hepcache.cache.verify", "first-use, always or never", verify)
+    capacity_bytes, capacity_fraction = _size("cache.capacity")
+    if capacity_bytes is None and capacity_fraction is None:
+        raise ConfigurationError("hepcache.cache.capacity", "bytes or a percentage", None)
+    quota_bytes, quota_fraction = _size("cache.quota")
+    run, cull, stop = (_fraction(f"cache.{name}") for name in ("run", "cull", "stop"))
+    if not stop < cull < run:
+        expected = "stop below cull below run, as cachefilesd has them"
+        raise ConfigurationError("hepcache.cache.run", expected, f"{run}, {cull}, {stop}")
+    group, eviction = _get("cache.group"), _get("cache.eviction")
     state = _get("origin.bandwidth_state")
     bandwidth = _get("origin.bandwidth")
     return Settings(
         host=str(_get("host") or socket.gethostname()),
         catalogue=Path(_get("catalogue") or home / "catalogue.sqlite").expanduser(),
         cache_directory=Path(_get("cache.directory") or home / "columns").expanduser(),
-        capacity_bytes=None if is_fraction else _bytes("cache.capacity", capacity),
-        capacity_fraction=_fraction("cache.capacity", capacity) if is_fraction else None,
-        verify=verify,
+        group_directory=None if group is None else Path(group).expanduser(),
+        capacity_bytes=capacity_bytes,
+        capacity_fraction=capacity_fraction,
+        quota_bytes=quota_bytes,
+        quota_fraction=quota_fraction,
+        run=run,
+        cull=cull,
+        stop=stop,
+        eviction=None if eviction is None else str(eviction),
+        admit=_one_of("cache.admit", "always", "repeated"),
+        codec=_one_of("cache.codec", "auto", "raw", "lz4", "zstd"),
+        memory_bytes=_bytes("cache.memory", _get("cache.memory")),
+        verify=_one_of("cache.verify", "first-use", "always", "never"),
         segment_entries=_positive("segment.entries"),
         epsilon=float(_get("placement.epsilon")),
         origin_bandwidth=None
@@ -112,14 +152,33 @@ def _bytes(key: str, value: object) -> int:
         raise ConfigurationError(f"hepcache.{key}", "bytes, such as 200 GiB", value) from error
 
 
-def _fraction(key: str, value: str) -> float:
+def _size(key: str) -> tuple[int | None, float | None]:
+    """Return bytes or a fraction, whichever a value is; neither for null."""
+    value = _get(key)
+    if value is None:
+        return None, None
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return None, _fraction(key)
+    return _bytes(key, value), None
+
+
+def _fraction(key: str) -> float:
+    value = _get(key)
     try:
-        fraction = float(value.strip().rstrip("%")) / 100
+        fraction = float(str(value).strip().rstrip("%")) / 100
     except ValueError as error:
         raise ConfigurationError(f"hepcache.{key}", "a percentage, such as 80%", value) from error
     if not 0 < fraction <= 1:
         raise ConfigurationError(f"hepcache.{key}", "between 0% and 100%", value)
     return fraction
+
+
+def _one_of(key: str, *choices: str) -> Any:
+    value = _get(key)
+    if value not in choices:
+        expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
+        raise ConfigurationError(f"hepcache.{key}", expected, value)
+    return value
 
 
 def _positive(key: str) -> int:

@@ -41,7 +41,7 @@ def write_blob(layout: Layout, kind: str, name: str, data: bytes) -> None:
         It can't be written.
     """
     head = _HEAD.pack(_MAGIC, _VERSION, 0, len(data), _checksum(kind, name, data))
-    replace_file(layout.blob(kind, name), str(layout.temporary), [head, data], None)
+    replace_file(layout.blob(kind, name), layout, [head, data])
 
 
 def _checksum(kind: str, name: str, data: bytes) -> bytes:

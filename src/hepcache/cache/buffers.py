@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hepcache.cache.inventory import columns
-from hepcache.cache.layout import Layout
 from hepcache.cache.model import ColumnKey, Entry
 from hepcache.cache.space import remove_column
 from hepcache.cache.store import ColumnCache
@@ -62,14 +61,14 @@ class BufferMapping(MutableMapping[str, NDArray[Any]]):
         self.cache.put(buffer_key(name), Entry(meta, (np.asarray(buffer),)))
 
     def __delitem__(self, name: str) -> None:
-        if not remove_column(Layout(self.cache.directory).column(buffer_key(name))):
+        if not remove_column(self.cache.layout.column(buffer_key(name))):
             raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.cache.get(buffer_key(name))[0] is not None
 
     def __iter__(self) -> Iterator[str]:
-        for stored in columns(Layout(self.cache.directory)):
+        for stored in columns(self.cache.layout):
             if stored.key is not None and stored.key.tag == _TAG:
                 entry, _ = self.cache.get(stored.key)
                 if entry is not None:

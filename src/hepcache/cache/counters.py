@@ -22,8 +22,10 @@ class Counters:
         Columns of segments served.
     causes
         Requests by cause, ``hit`` included.
-    hit_bytes, filled_bytes
-        Decoded bytes served; bytes written to the volume.
+    hit_bytes
+        Decoded bytes served.
+    filled_bytes, filled_raw_bytes
+        Bytes written to the volume, and what they decode to.
     fills
         Columns written.
     refused
@@ -37,6 +39,7 @@ class Counters:
     causes: Counter[Cause] = field(default_factory=Counter)
     hit_bytes: int = 0
     filled_bytes: int = 0
+    filled_raw_bytes: int = 0
     fills: int = 0
     refused: int = 0
     evictions: int = 0
@@ -59,11 +62,12 @@ class Counters:
             self.causes[cause] += 1
             self.hit_bytes += nbytes
 
-    def stored(self, nbytes: int) -> None:
+    def stored(self, nbytes: int, raw_bytes: int) -> None:
         """Count one column written."""
         with self._guard:
             self.fills += 1
             self.filled_bytes += nbytes
+            self.filled_raw_bytes += raw_bytes
 
     def add(self, name: str, number: int = 1) -> None:
         """Add to one of the plain numbers."""
@@ -76,6 +80,7 @@ class Counters:
             "causes": dict(self.causes),
             "hit_bytes": self.hit_bytes,
             "filled_bytes": self.filled_bytes,
+            "filled_raw_bytes": self.filled_raw_bytes,
             "fills": self.fills,
             "refused": self.refused,
             "evictions": self.evictions,

@@ -13,6 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from hepcache.cache.codecs import BLOSC, RAW, Codec, compress
 from hepcache.cache.format import (
     PREAMBLE_BYTES,
     BufferRecord,
@@ -24,7 +25,7 @@ from hepcache.cache.format import (
     parse_header,
     peek_digest,
 )
-from hepcache.cache.layout import scan
+from hepcache.cache.layout import Layout, make_directories, scan
 from hepcache.cache.mapping import map_file
 from hepcache.cache.model import Entry
 
@@ -35,6 +36,7 @@ __all__ = [
     "remove_garbage",
     "replace_file",
     "stored_digest",
+    "verify_payload",
     "verify_payloads",
 ]
 
@@ -93,13 +95,25 @@ def verify_payloads(header: Header, data: NDArray[np.uint8]) -> None:
     Damage
         One differs.
     """
-    for number, record in enumerate(header.buffers):
-        payload = data[record.offset : record.offset + padded(record.stored_bytes)]
-        if xxhash.xxh3_64_intdigest(payload.data) != record.checksum:
-            raise Damage(f"the checksum of buffer {number} differs")
+    for number in range(len(header.buffers)):
+        verify_payload(header, data, number)
 
 
-def encode(digest: bytes, entry: Entry, tenant: str) -> tuple[int, list[Any]]:
+def verify_payload(header: Header, data: NDArray[np.uint8], number: int) -> None:
+    """Compare one buffer of a mapped column with its checksum.
+
+    Raises
+    ------
+    Damage
+        It differs.
+    """
+    record = header.buffers[number]
+    payload = data[record.offset : record.offset + padded(record.stored_bytes)]
+    if xxhash.xxh3_64_intdigest(payload.data) != record.checksum:
+        raise Damage(f"the checksum of buffer {number} differs")
+
+
+def encode(digest: bytes, entry: Entry, codec: Codec = "raw") -> tuple[int, list[Any]]:
     """Return the length of a column's file and its pieces in order.
 
     Parameters
@@ -108,37 +122,38 @@ def encode(digest: bytes, entry: Entry, tenant: str) -> tuple[int, list[Any]]:
         Digest of the key.
     entry
         What to store, of storable types.
-    tenant
-        Who stores it.
+    codec
+        How buffers are kept that it makes smaller; the others stay raw.
     """
     arrays = tuple(np.asarray(buffer, order="C") for buffer in entry.buffers)
-    length = offset = header_bytes(entry.meta, tenant, arrays)
+    length = offset = header_bytes(entry.meta, arrays)
     records, pieces = [], []
     for array in arrays:
         raw = array.reshape(-1).view(np.uint8)
-        padding = b"\0" * (padded(raw.nbytes) - raw.nbytes)
-        checksum = xxhash.xxh3_64(raw.data)
+        frame = compress(array, codec)
+        payload, number = (raw, RAW) if frame is None else (frame, BLOSC)
+        padding = b"\0" * (padded(payload.nbytes) - payload.nbytes)
+        checksum = xxhash.xxh3_64(payload.data)
         checksum.update(padding)
         records.append(
             BufferRecord(
                 array.dtype,
                 array.shape,
-                0,
-                0,
+                number,
                 offset,
-                raw.nbytes,
+                payload.nbytes,
                 raw.nbytes,
                 checksum.intdigest(),
             )
         )
-        pieces += [raw.data, padding]
-        offset += raw.nbytes + len(padding)
-    header = Header(digest, offset, entry.meta, tenant, tuple(records))
+        pieces += [payload.data, padding]
+        offset += payload.nbytes + len(padding)
+    header = Header(digest, offset, entry.meta, tuple(records))
     return offset, [pack_header(header, length), *(piece for piece in pieces if len(piece))]
 
 
 def replace_file(
-    path: str, temporary: str, pieces: Sequence[Any], modified_ns: int | None
+    path: str, layout: Layout, pieces: Sequence[Any], modified_ns: int | None = None
 ) -> None:
     """Write a file so that its name never shows anything but all of it.
 
@@ -146,8 +161,8 @@ def replace_file(
     ----------
     path
         Final name.
-    temporary
-        Directory on the same volume for the unfinished file. It stays locked
+    layout
+        Whose directory of unfinished files to use. A file there stays locked
         while it is written: one that can be locked was left by a crash.
     pieces
         Bytes in order.
@@ -163,15 +178,17 @@ def replace_file(
     -----
     There is no fsync: what a power cut tears, the checksum catches.
     """
-    name = f"{temporary}/{os.getpid()}-{_token}-{next(_serial)}"
+    name = f"{layout.temporary}/{os.getpid()}-{_token}-{next(_serial)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(name, flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _write(descriptor, pieces)
+        if layout.group:
+            os.fchmod(descriptor, layout.column_mode)
         if modified_ns is not None:
             os.utime(descriptor, ns=(modified_ns, modified_ns))
-        _rename(name, path)
+        _rename(name, path, layout.directory_mode)
     except BaseException:
         _unlink(name)
         raise
@@ -194,13 +211,13 @@ def _write(descriptor: int, pieces: Sequence[Any]) -> None:
             waiting[0] = waiting[0][written:]
 
 
-def _rename(name: str, path: str) -> None:
+def _rename(name: str, path: str, mode: int) -> None:
     for _ in range(8):
         try:
             os.rename(name, path)  # noqa: PTH104 - a Path costs more than the call
         except FileNotFoundError:
             # Not made yet, or an evictor has just removed the empty directory.
-            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)  # noqa: PTH103, PTH120
+            make_directories(os.path.dirname(path), mode)  # noqa: PTH120
         else:
             return
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

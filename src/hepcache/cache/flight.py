@@ -73,7 +73,10 @@ class Flight:
         self._writer, self._pending = writer, pending
 
     def fill(
-        self, absent: Sequence[tuple[ColumnKey, Cause]], produce: Produce
+        self,
+        absent: Sequence[tuple[ColumnKey, Cause]],
+        produce: Produce,
+        admit: Callable[[ColumnKey], bool] | None = None,
     ) -> dict[ColumnKey, tuple[Entry, Cause]]:
         """Return columns that were just found to be missing.
 
@@ -83,6 +86,8 @@ class Flight:
             Keys, each with the cause of its miss.
         produce
             Called with the keys that nobody else is filling.
+        admit
+            Says which of those are worth storing; all of them if not given.
         """
         results: dict[ColumnKey, tuple[Entry, Cause]] = {}
         waiting = [_Wanted(key, slot_hash(key_digest(key)), cause) for key, cause in absent]
@@ -91,7 +96,7 @@ class Flight:
             while waiting:
                 claimed, waiting = self._claim(claim, waiting, results)
                 if claimed:
-                    self._produce(claim, claimed, produce, results)
+                    self._produce(claim, claimed, produce, admit, results)
                 elif waiting:
                     # Nothing is held while waiting, so no two claimants wait for each other.
                     claim.locks.lock(waiting[0].number)
@@ -124,6 +129,7 @@ class Flight:
         claim: _Claim,
         claimed: Sequence[_Wanted],
         produce: Produce,
+        admit: Callable[[ColumnKey], bool] | None,
         results: dict[ColumnKey, tuple[Entry, Cause]],
     ) -> None:
         produced = produce([one.key for one in claimed])
@@ -133,7 +139,10 @@ class Flight:
                 # A change after this point would be stored under a good checksum.
                 buffer.flags.writeable = False
             results[one.key] = entry, one.cause
-            self._write_behind(claim, one, entry)
+            if admit is None or admit(one.key):
+                self._write_behind(claim, one, entry)
+            else:
+                claim.locks.unlock(one.number)
 
     def _write_behind(self, claim: _Claim, one: _Wanted, entry: Entry) -> None:
         self._pending[one.key] = entry

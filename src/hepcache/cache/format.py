@@ -39,10 +39,8 @@ FORMAT_VERSION = 1
 ALIGNMENT = 64
 """Payloads begin at multiples of this, so that arrays can be used in place."""
 
-_PREAMBLE = struct.Struct("<8sIIQ16sIHHQ")  # magic, version, header, file, key, meta, n, tenant, -
-_RECORD = struct.Struct(
-    "<16sBBBBIQQQQ"
-)  # dtype, ndim, codec, filter, -, -, offset, stored, raw, sum
+_PREAMBLE = struct.Struct("<8sIIQ16sIIQ")  # magic, version, header, file, key, meta, n, -
+_RECORD = struct.Struct("<16sBBHIQQQQ")  # dtype, ndim, codec, -, -, offset, stored, raw, sum
 _CHECKSUM = struct.Struct("<Q")
 PREAMBLE_BYTES = _PREAMBLE.size
 _MAX_HEADER_BYTES = 1 << 26
@@ -65,8 +63,8 @@ class BufferRecord:
     ----------
     dtype, shape
         Of the decoded array.
-    codec, shuffle
-        Numbers of the codec and of the filter before it; 0 is none.
+    codec
+        Number of the codec of :mod:`hepcache.cache.codecs`; 0 is none.
     offset, stored_bytes
         Position of the payload in the file and its length without padding.
     raw_bytes
@@ -78,7 +76,6 @@ class BufferRecord:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     codec: int
-    shuffle: int
     offset: int
     stored_bytes: int
     raw_bytes: int
@@ -97,8 +94,6 @@ class Header:
         Length of the whole file.
     meta
         The entry's ``meta``.
-    tenant
-        Who filled it.
     buffers
         One record per buffer.
     checksum
@@ -108,7 +103,6 @@ class Header:
     digest: bytes
     file_bytes: int
     meta: bytes
-    tenant: str
     buffers: tuple[BufferRecord, ...]
     checksum: int = 0
 
@@ -124,11 +118,10 @@ def padded(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def header_bytes(meta: bytes, tenant: str, arrays: tuple[NDArray[Any], ...]) -> int:
+def header_bytes(meta: bytes, arrays: tuple[NDArray[Any], ...]) -> int:
     """Return how long the header of these parts is, padding included."""
     table = sum(_RECORD.size + 8 * array.ndim for array in arrays)
-    bare = _PREAMBLE.size + table + len(meta) + len(tenant.encode()) + _CHECKSUM.size
-    return padded(bare)
+    return padded(_PREAMBLE.size + table + len(meta) + _CHECKSUM.size)
 
 
 def storable(array: NDArray[Any]) -> bool:
@@ -146,22 +139,21 @@ def pack_header(header: Header, length: int) -> bytes:
     length
         Bytes to fill, as :func:`header_bytes` gave them.
     """
-    tenant = header.tenant.encode()
     parts = [
         _PREAMBLE.pack(
             MAGIC, FORMAT_VERSION, length, header.file_bytes, header.digest,
-            len(header.meta), len(header.buffers), len(tenant), 0,
+            len(header.meta), len(header.buffers), 0,
         )
     ]  # fmt: skip
     for record in header.buffers:
         parts.append(
             _RECORD.pack(
-                record.dtype.str.encode(), len(record.shape), record.codec, record.shuffle, 0, 0,
+                record.dtype.str.encode(), len(record.shape), record.codec, 0, 0,
                 record.offset, record.stored_bytes, record.raw_bytes, record.checksum,
             )
         )  # fmt: skip
         parts.append(struct.pack(f"<{len(record.shape)}Q", *record.shape))
-    body = b"".join((*parts, header.meta, tenant)).ljust(length - _CHECKSUM.size, b"\0")
+    body = b"".join((*parts, header.meta)).ljust(length - _CHECKSUM.size, b"\0")
     return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
 
 
@@ -184,7 +176,7 @@ def parse_header(data: memoryview, digest: bytes | None) -> Header:
     """
     if len(data) < _PREAMBLE.size:
         raise Damage(f"{len(data)} bytes are too few for a header")
-    magic, version, length, file_bytes, stored_digest, meta_bytes, count, tenant_bytes, _ = (
+    magic, version, length, file_bytes, stored_digest, meta_bytes, count, _ = (
         _PREAMBLE.unpack_from(data)
     )
     if magic != MAGIC:
@@ -203,10 +195,9 @@ def parse_header(data: memoryview, digest: bytes | None) -> Header:
     try:
         buffers, at = _parse_table(data, count, file_bytes)
         meta = bytes(data[at : at + meta_bytes])
-        tenant = str(data[at + meta_bytes : at + meta_bytes + tenant_bytes], "utf-8")
     except (struct.error, TypeError, ValueError) as error:
         raise Damage(f"the table of buffers has no meaning: {error}") from error
-    return Header(stored_digest, file_bytes, meta, tenant, buffers, checksum)
+    return Header(stored_digest, file_bytes, meta, buffers, checksum)
 
 
 def peek_digest(preamble: bytes) -> bytes | None:
@@ -222,16 +213,14 @@ def _parse_table(
 ) -> tuple[tuple[BufferRecord, ...], int]:
     at, records = _PREAMBLE.size, []
     for _ in range(count):
-        name, ndim, codec, shuffle, _, _, offset, stored, raw, checksum = _RECORD.unpack_from(
-            data, at
-        )
+        name, ndim, codec, _, _, offset, stored, raw, checksum = _RECORD.unpack_from(data, at)
         at += _RECORD.size
         shape = struct.unpack_from(f"<{ndim}Q", data, at)
         at += 8 * ndim
         dtype = _dtype(name)
         if offset + stored > file_bytes or math.prod(shape) * dtype.itemsize != raw:
             raise ValueError("a buffer's sizes contradict one another")
-        records.append(BufferRecord(dtype, shape, codec, shuffle, offset, stored, raw, checksum))
+        records.append(BufferRecord(dtype, shape, codec, offset, stored, raw, checksum))
     return tuple(records), at
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from os import DirEntry
 
 from hepcache.cache.layout import SUFFIX, Layout, from_file_name, scan
 from hepcache.cache.model import ColumnKey
@@ -42,6 +43,11 @@ def segment_range(name: str) -> tuple[int, int] | None:
     return (int(start), int(stop)) if start.isdecimal() and stop.isdecimal() else None
 
 
+def _below(entry: DirEntry[str]) -> Iterator[DirEntry[str]]:
+    # A link could lead an eviction into somebody's files.
+    return iter(()) if entry.is_symlink() else scan(entry.path)
+
+
 def columns(layout: Layout) -> Iterator[Stored]:
     """Yield everything that is stored now, in no order.
 
@@ -52,11 +58,11 @@ def columns(layout: Layout) -> Iterator[Stored]:
     """
     for file in scan(str(layout.columns)):
         uuid, _, tag = (from_file_name(file.name) or "").rpartition("-")
-        for tree in scan(file.path):
+        for tree in _below(file):
             tree_name = from_file_name(tree.name)
-            for segment in scan(tree.path):
+            for segment in _below(tree):
                 entries = segment_range(segment.name)
-                for column in scan(segment.path):
+                for column in _below(segment):
                     if not column.name.endswith(SUFFIX):
                         continue
                     try:

@@ -12,9 +12,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import lru_cache
-from os import DirEntry, scandir
+from os import DirEntry
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -22,7 +23,7 @@ import xxhash
 
 from hepcache.cache.model import ColumnKey
 
-__all__ = ["SUFFIX", "Layout", "from_file_name", "scan", "to_file_name"]
+__all__ = ["SUFFIX", "Layout", "from_file_name", "make_directories", "scan", "to_file_name"]
 
 SUFFIX = ".col"
 _MAX_NAME_BYTES = 255 - len(SUFFIX)
@@ -73,10 +74,21 @@ class Layout:
     ----------
     root
         The cache directory.
+    group
+        Whether it belongs to a group of users instead of one.
+
+    Attributes
+    ----------
+    directory_mode, column_mode, state_mode
+        Permissions of directories, of what one process writes once, and of
+        what all processes write in place.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, *, group: bool = False) -> None:
+        self.root, self.group = root, group
+        self.directory_mode = 0o2770 if group else 0o700
+        self.column_mode = 0o640 if group else 0o600
+        self.state_mode = 0o660 if group else 0o600
         self.columns = root / "v1"
         self.blobs = root / "blobs-v1"
         self.temporary = root / "tmp"
@@ -103,10 +115,29 @@ class Layout:
         return f"{self.blobs}/{to_file_name(kind)}/{to_file_name(name)}"
 
 
+def make_directories(path: str, mode: int) -> None:
+    """Make a directory and what is missing above it, whatever the process's umask.
+
+    Raises
+    ------
+    OSError
+        One can't be made.
+    """
+    if os.path.isdir(path):  # noqa: PTH112
+        return
+    make_directories(os.path.dirname(path), mode)  # noqa: PTH120
+    try:
+        os.mkdir(path, mode)  # noqa: PTH102
+    except FileExistsError:
+        return  # by another process, which sets its mode
+    if mode & 0o077:
+        os.chmod(path, mode)  # noqa: PTH101
+
+
 def scan(directory: str) -> Iterator[DirEntry[str]]:
     """Yield the entries of a directory; none where it vanished or can't be read."""
     try:
-        with scandir(directory) as entries:
+        with os.scandir(directory) as entries:
             yield from entries
     except OSError:
         return

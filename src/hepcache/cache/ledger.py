@@ -12,7 +12,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,9 @@ _HEAD = struct.Struct("<8sII")
 _HEAD_BYTES = 4096
 _RECORD = struct.Struct("<QQQII")
 _NUMBER = struct.Struct("<q")
-_GENERATION, _STAMP, _CLOCK, _USED, _HAND = range(64, 64 + 5 * 8, 8)
+_GENERATION, _STAMP, _CLOCK, _USED = range(64, 64 + 4 * 8, 8)
+_SHARE = struct.Struct("<qq")  # user id + 1, bytes in use
+_SHARES, _MAX_SHARES = 128, 128
 _LOCK = (1 << 62) + 1  # beyond every key's number
 _PENDING = 256
 
@@ -64,7 +66,7 @@ class Ledger:
     Parameters
     ----------
     path
-        Its file.
+        Its file, empty when nothing is known yet.
     locks
         The file of locks.
     slots
@@ -77,7 +79,7 @@ class Ledger:
         Whether nothing was known, so that what is stored should be measured.
     """
 
-    def __init__(self, path: Path, locks: Path, slots: int = 1 << 17) -> None:
+    def __init__(self, path: Path, locks: Path, slots: int = 1 << 20) -> None:
         self._locks = locks
         self._pending: list[tuple[int, int]] = []
         self._guard = threading.Lock()
@@ -102,8 +104,28 @@ class Ledger:
         """Bytes on the volume that stored columns are believed to occupy."""
         return self._number(_USED)
 
-    def add_used(self, nbytes: int, limit_bytes: int | None = None) -> bool:
-        """Add to the bytes in use unless that would exceed a limit.
+    def used_by(self, uid: int) -> int:
+        """Return the bytes in use by what one user has stored."""
+        return self._shares().get(uid, 0)
+
+    def add_used(
+        self,
+        nbytes: int,
+        uid: int,
+        *,
+        limit_bytes: int | None = None,
+        quota_bytes: int | None = None,
+    ) -> bool:
+        """Add to the bytes in use by a user unless that would exceed a limit.
+
+        Parameters
+        ----------
+        nbytes
+            Bytes on the volume; negative ones are taken away.
+        uid
+            Who stores them.
+        limit_bytes, quota_bytes
+            Of all users together, and of this one.
 
         Returns
         -------
@@ -112,19 +134,21 @@ class Ledger:
         """
         with self._guard, exclusive(self._locks, _LOCK):
             used = self._number(_USED) + nbytes
+            shares = self._shares()
+            share = shares.get(uid, 0) + nbytes
             if limit_bytes is not None and used > limit_bytes:
                 return False
-            self._set(_USED, max(used, 0))
-            self._set(_GENERATION, self._number(_GENERATION) + 1)
+            if quota_bytes is not None and share > quota_bytes:
+                return False
+            self._set_used(used, {**shares, uid: share})
             return True
 
-    def set_used(self, measure: Callable[[], int]) -> int:
-        """Replace the bytes in use by what a measurement finds meanwhile."""
+    def set_used(self, measure: Callable[[], Mapping[int, int]]) -> int:
+        """Replace the bytes in use by what a measurement finds meanwhile, by user id."""
         with self._guard, exclusive(self._locks, _LOCK):
-            used = measure()
-            self._set(_USED, used)
-            self._set(_GENERATION, self._number(_GENERATION) + 1)
-            return used
+            shares = measure()
+            self._set_used(sum(shares.values()), shares)
+            return sum(shares.values())
 
     def stamp_ns(self) -> int:
         """Return a time in ns that is later than any given before on this host.
@@ -181,8 +205,8 @@ class Ledger:
         self._close()
 
     def _open(self, path: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = self._descriptor = os.open(path, flags, 0o600)
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = self._descriptor = os.open(path, flags)
         with exclusive(self._locks, _LOCK):
             head = os.pread(descriptor, _HEAD.size, 0)
             magic, version, slots = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0, 0)
@@ -226,6 +250,18 @@ class Ledger:
 
     def _set(self, offset: int, value: int) -> None:
         self._write(offset, _NUMBER.pack(value))
+
+    def _shares(self) -> dict[int, int]:
+        data = self._read(_SHARES, _MAX_SHARES * _SHARE.size)
+        return {who - 1: used for who, used in _SHARE.iter_unpack(data or b"") if who}
+
+    def _set_used(self, used: int, shares: Mapping[int, int]) -> None:
+        self._set(_USED, max(used, 0))
+        # More users than there is room for share no quota among the smallest.
+        largest = sorted(shares.items(), key=lambda share: -share[1])[:_MAX_SHARES]
+        records = b"".join(_SHARE.pack(uid + 1, max(share, 0)) for uid, share in largest)
+        self._write(_SHARES, records.ljust(_MAX_SHARES * _SHARE.size, b"\0"))
+        self._set(_GENERATION, self._number(_GENERATION) + 1)
 
     def _put(self, slot: Slot) -> None:
         self._write(

@@ -27,7 +27,7 @@ class ByteLocks:
     Parameters
     ----------
     path
-        The file of locks; it stays empty.
+        The file of locks, as :func:`~hepcache.cache.directory.prepare` makes it.
 
     Notes
     -----
@@ -38,9 +38,9 @@ class ByteLocks:
     __slots__ = ("_descriptor",)
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            self._descriptor = os.open(path, flags, 0o600)
+            self._descriptor = os.open(path, flags)
         except OSError:
             self._descriptor = -1
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -13,80 +13,14 @@ from hepcache.cache.files import remove_garbage, stored_digest
 from hepcache.cache.inventory import Stored, columns
 from hepcache.cache.layout import Layout
 from hepcache.cache.ledger import EVICTED, Ledger
+from hepcache.cache.limits import Limits, Volume, look_at_volume
 from hepcache.cache.locks import exclusive
 from hepcache.cache.model import key_digest, slot_hash
 
-__all__ = ["Limits", "Space", "Volume", "look_at_volume"]
+__all__ = ["Space", "occupied", "remove_column"]
 
 _CULLING = (1 << 62) + 2
 _BLOCK_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Volume:
-    """State of the volume under the cache.
-
-    Attributes
-    ----------
-    total_bytes, free_bytes
-        As ``statvfs`` gives them to an unprivileged user.
-    """
-
-    total_bytes: int
-    free_bytes: int
-
-
-def look_at_volume(layout: Layout) -> Volume:
-    """Return the state of the volume now.
-
-    Raises
-    ------
-    OSError
-        The cache directory has vanished.
-    """
-    found = os.statvfs(layout.root)
-    return Volume(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much the cache may take.
-
-    Attributes
-    ----------
-    capacity_bytes, capacity_fraction
-        Limit of the cache itself, in bytes or as a fraction of the volume.
-    run, cull, stop
-        Free fractions of the volume, as cachefilesd has them: below ``cull``
-        columns are evicted until ``run`` is free again; below ``stop``
-        nothing is stored. The defaults are cachefilesd's.
-    slack
-        Fraction of the capacity that an eviction leaves free, so that the
-        next one is not due at once.
-    """
-
-    capacity_bytes: int | None = None
-    capacity_fraction: float | None = None
-    run: float = 0.07
-    cull: float = 0.05
-    stop: float = 0.01
-    slack: float = 0.05
-
-    def capacity(self, volume: Volume) -> int:
-        """Return the cache's limit in bytes on a volume."""
-        by_fraction = int((self.capacity_fraction or 1.0) * volume.total_bytes)
-        return by_fraction if self.capacity_bytes is None else self.capacity_bytes
-
-    def excess(self, volume: Volume, used_bytes: int, wanted_bytes: int) -> int:
-        """Return how many bytes have to be freed, so that more fit; 0 for none."""
-        capacity = self.capacity(volume)
-        over = used_bytes + wanted_bytes - capacity
-        if over > 0:
-            over += int(capacity * self.slack)
-        short = 0
-        if volume.free_bytes - wanted_bytes < self.cull * volume.total_bytes:
-            short = int(self.run * volume.total_bytes) - volume.free_bytes + wanted_bytes
-        return max(over, short, 0)
 
 
 class Space:
@@ -111,10 +45,10 @@ class Space:
         self.evictions = 0
         self._layout, self._ledger, self._policy = layout, ledger, policy
         if ledger.fresh:
-            ledger.set_used(lambda: sum(one.nbytes for one in columns(layout)))
+            ledger.set_used(lambda: _by_user(columns(layout)))
 
     def reserve(self, nbytes: int) -> bool:
-        """Count bytes as used, evicting others where there is no room.
+        """Count bytes as used by this user, evicting others where there is no room.
 
         Returns
         -------
@@ -126,21 +60,21 @@ class Space:
         OSError
             The cache directory has vanished.
         """
-        nbytes = occupied(nbytes)
+        nbytes, uid = occupied(nbytes), os.geteuid()
         volume = look_at_volume(self._layout)
-        capacity = self.limits.capacity(volume)
-        if nbytes > capacity:
+        capacity, quota = self.limits.capacity(volume), self.limits.quota(volume)
+        if nbytes > min(capacity, quota):
             return False
-        if self.limits.excess(volume, self._ledger.used_bytes, nbytes):
+        if self._excess(volume, uid, nbytes):
             self.cull(nbytes)
             volume = look_at_volume(self._layout)
-        if volume.free_bytes - nbytes < self.limits.stop * volume.total_bytes:
+        if volume.below(self.limits.stop, nbytes):
             return False
-        return self._ledger.add_used(nbytes, capacity)
+        return self._ledger.add_used(nbytes, uid, limit_bytes=capacity, quota_bytes=quota)
 
-    def release(self, nbytes: int) -> None:
-        """Take back what was reserved, or count a removed file as gone."""
-        self._ledger.add_used(-occupied(nbytes))
+    def release(self, nbytes: int, uid: int | None = None) -> None:
+        """Take back what was reserved, or count a removed file of a user as gone."""
+        self._ledger.add_used(-occupied(nbytes), os.geteuid() if uid is None else uid)
 
     def cull(self, wanted_bytes: int = 0) -> int:
         """Evict until the limits hold and some bytes more fit.
@@ -152,28 +86,47 @@ class Space:
             others wait and then find room.
         """
         with exclusive(self._layout.locks, _CULLING):
-            used, volume = self._ledger.used_bytes, look_at_volume(self._layout)
-            if not self.limits.excess(volume, used, wanted_bytes):
+            uid = os.geteuid()
+            if not self._excess(look_at_volume(self._layout), uid, wanted_bytes):
                 return 0
             remove_garbage(str(self._layout.temporary))
-            stored = list(columns(self._layout))
-            used = sum(one.nbytes for one in stored)
-            excess = self.limits.excess(look_at_volume(self._layout), used, wanted_bytes)
-            freed, count = self._evict(stored, excess) if excess and stored else (0, 0)
-            self._ledger.set_used(lambda: used - freed)
-            self.evictions += count
-            return count
+            stored, count = list(columns(self._layout)), 0
+            volume = look_at_volume(self._layout)
+            own = [one for one in stored if one.uid == uid]
+            excess = self.limits.excess_of_user(volume, _bytes(own), wanted_bytes)
+            stored, evicted = self._evict(own, stored, excess)
+            count += evicted
+            volume = look_at_volume(self._layout)
+            excess = max(
+                self.limits.excess(volume, _bytes(stored), wanted_bytes),
+                # A policy thinks in bytes; columns of mean size stand for files.
+                self.limits.excess_files(volume) * _bytes(stored) // max(len(stored), 1),
+            )
+            stored, evicted = self._evict(stored, stored, excess)
+            self._ledger.set_used(lambda: _by_user(stored))
+            self.evictions += count + evicted
+            return count + evicted
 
-    def _evict(self, stored: Sequence[Stored], excess_bytes: int) -> tuple[int, int]:
-        hashes = np.array([_hash(one) for one in stored], dtype=np.uint64)
-        candidates = self._candidates(stored, hashes)
-        freed = count = 0
-        for position in self._policy.victims(candidates, excess_bytes):
-            if remove_column(stored[position].path):
+    def _excess(self, volume: Volume, uid: int, wanted_bytes: int) -> int:
+        return max(
+            self.limits.excess(volume, self._ledger.used_bytes, wanted_bytes),
+            self.limits.excess_of_user(volume, self._ledger.used_by(uid), wanted_bytes),
+            self.limits.excess_files(volume),
+        )
+
+    def _evict(
+        self, among: Sequence[Stored], stored: list[Stored], excess_bytes: int
+    ) -> tuple[list[Stored], int]:
+        """Evict among some of what is stored; return what stays, and how many went."""
+        if not excess_bytes or not among:
+            return stored, 0
+        hashes = np.array([_hash(one) for one in among], dtype=np.uint64)
+        gone = set()
+        for position in self._policy.victims(self._candidates(among, hashes), excess_bytes):
+            if remove_column(among[position].path):
                 self._ledger.mark(int(hashes[position]), EVICTED)
-                freed += stored[position].nbytes
-                count += 1
-        return freed, count
+                gone.add(among[position].path)
+        return [one for one in stored if one.path not in gone], len(gone)
 
     def _candidates(self, stored: Sequence[Stored], hashes: np.ndarray) -> Candidates:
         table, now = self._ledger.table()
@@ -191,6 +144,17 @@ class Space:
             uses=remembered("uses"),
             now=now,
         )
+
+
+def _bytes(stored: Iterable[Stored]) -> int:
+    return sum(one.nbytes for one in stored)
+
+
+def _by_user(stored: Iterable[Stored]) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for one in stored:
+        found[one.uid] += one.nbytes
+    return dict(found)
 
 
 def occupied(nbytes: int) -> int:

@@ -7,31 +7,28 @@ import os
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from hepcache.cache.blobs import read_blob, write_blob
+from hepcache.cache.codecs import CodecName
 from hepcache.cache.counters import Counters
 from hepcache.cache.directory import prepare
-from hepcache.cache.eviction import LRU
-from hepcache.cache.files import encode, read_column, replace_file, verify_payloads
+from hepcache.cache.eviction import DEFAULT_POLICY, POLICIES
 from hepcache.cache.flight import Flight, Produce
-from hepcache.cache.format import Damage, ForeignFile, Header, storable
 from hepcache.cache.ledger import EVICTED, Ledger
+from hepcache.cache.limits import Limits
+from hepcache.cache.lookup import Lookup, Verify
 from hepcache.cache.model import ColumnKey, Entry, key_digest, slot_hash
 from hepcache.cache.residency import ResidencyIndex
-from hepcache.cache.space import Limits, Space
-from hepcache.cache.verified import Verified
+from hepcache.cache.shelf import Shelf
+from hepcache.cache.space import Space
 from hepcache.cache.writer import Writer
 from hepcache.errors import CacheDirectoryError, ConfigurationError
 from hepcache.settings import settings
 from hepcache.telemetry import Cause
 
-__all__ = ["ColumnCache", "Verify"]
+__all__ = ["ColumnCache"]
 
-Verify = Literal["first-use", "always", "never"]
 _WAITING_BYTES = 512 << 20
 
 
@@ -43,15 +40,28 @@ class ColumnCache:
     directory
         The cache directory, private to the user.
     capacity_bytes, capacity_fraction
-        Limit in bytes, or as a fraction of the volume; at most one of them.
+        Short for these two of ``limits``, where nothing else is limited.
+    limits
+        How much room the cache may take.
     verify
         When payloads are compared with their checksums: at the first use in
         this process, always or never. Headers always are.
+    codec
+        How columns are kept: ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``
+        for what costs least, measured column by column.
+    memory_bytes
+        How much of encoded columns each process keeps decoded.
+    eviction
+        Name of the policy: one of :data:`~hepcache.cache.eviction.POLICIES`.
+    group
+        Whether the directory is shared by the members of a Unix group.
 
     Raises
     ------
     CacheDirectoryError
         The directory is somebody else's, or others could write in it.
+    ConfigurationError
+        An option is out of range, or contradicts another.
 
     Notes
     -----
@@ -66,40 +76,68 @@ class ColumnCache:
         *,
         capacity_bytes: int | None = None,
         capacity_fraction: float | None = None,
+        limits: Limits | None = None,
         verify: Verify = "first-use",
+        codec: CodecName = "auto",
+        memory_bytes: int = 256 << 20,
+        eviction: str = DEFAULT_POLICY,
+        group: bool = False,
     ) -> None:
-        if capacity_bytes is not None and capacity_fraction is not None:
-            raise ConfigurationError(
-                "capacity", "either bytes or a fraction", (capacity_bytes, capacity_fraction)
-            )
+        if (limits, capacity_bytes, capacity_fraction).count(None) < 2:
+            found = (limits, capacity_bytes, capacity_fraction)
+            raise ConfigurationError("capacity", "limits, bytes or a fraction: one of them", found)
+        if eviction not in POLICIES:
+            expected = f"one of {', '.join(POLICIES)}"
+            raise ConfigurationError("hepcache.cache.eviction", expected, eviction)
+        if group and verify == "never":
+            expected = "first-use or always, because members of a group trust what they verify"
+            raise ConfigurationError("hepcache.cache.verify", expected, verify)
         self.directory = Path(directory).expanduser().absolute()
-        self.verify: Verify = verify
+        self.limits = limits or Limits(capacity_bytes, capacity_fraction)
         self.counters = Counters()
-        self._layout = prepare(self.directory)
-        self._ledger = Ledger(self._layout.ledger, self._layout.locks)
-        self._space = Space(
-            self._layout, self._ledger, Limits(capacity_bytes, capacity_fraction), LRU()
-        )
-        self._residency = ResidencyIndex(self._layout)
-        self._verified = Verified()
+        self.layout = prepare(self.directory, group=group)
+        self._ledger = Ledger(self.layout.ledger, self.layout.locks)
+        self._space = Space(self.layout, self._ledger, self.limits, POLICIES[eviction]())
+        self._lookup = Lookup(self.layout, verify, memory_bytes, self._set_aside)
+        self._shelf = Shelf(self.layout, self._ledger, self._space, codec)
+        self._residency = ResidencyIndex(self.layout)
         self._pending: dict[ColumnKey, Entry] = {}
         self._writer = Writer(_WAITING_BYTES)
-        self._flight = Flight(
-            self._layout.locks, self._look, self.put, self._writer, self._pending
-        )
+        self._flight = Flight(self.layout.locks, self._look, self.put, self._writer, self._pending)
         # What was read at the origin should survive the process that read it.
         self._at_exit = weakref.WeakMethod(self.close)
         atexit.register(_call, self._at_exit)
 
     @classmethod
-    def from_settings(cls) -> ColumnCache:
-        """Open the cache that the configuration names."""
+    def from_settings(cls, *, group: bool = False) -> ColumnCache:
+        """Open the cache that the configuration names.
+
+        Parameters
+        ----------
+        group
+            Whether to open the group's cache instead of one's own.
+
+        Raises
+        ------
+        ConfigurationError
+            No directory of a group is configured.
+        """
         chosen = settings()
+        directory = chosen.group_directory if group else chosen.cache_directory
+        if directory is None:
+            raise ConfigurationError("hepcache.cache.group", "a directory", None)
+        limits = Limits(
+            chosen.capacity_bytes, chosen.capacity_fraction, chosen.quota_bytes,
+            chosen.quota_fraction, chosen.run, chosen.cull, chosen.stop,
+        )  # fmt: skip
         return cls(
-            chosen.cache_directory,
-            capacity_bytes=chosen.capacity_bytes,
-            capacity_fraction=chosen.capacity_fraction,
+            directory,
+            limits=limits,
             verify=chosen.verify,
+            codec=chosen.codec,
+            memory_bytes=chosen.memory_bytes,
+            eviction=chosen.eviction or DEFAULT_POLICY,
+            group=group,
         )
 
     def get(self, key: ColumnKey) -> tuple[Entry | None, Cause]:
@@ -108,7 +146,8 @@ class ColumnCache:
         Returns
         -------
         Entry or None
-            Read-only arrays in a memory map; nothing was copied.
+            Read-only arrays; those of a raw column lie in a memory map and
+            nothing was copied.
         Cause
             ``"hit"``, or why there is none.
         """
@@ -125,13 +164,15 @@ class ColumnCache:
             ``False`` when it is not stored: no room, too large, a type that
             has no place in the format, or the volume failed.
         """
-        stored = self._store(key, entry)
-        if not stored:
+        nbytes = self._shelf.store(key, entry)
+        if nbytes is None:
             self.counters.add("refused")
-        return stored
+            return False
+        self.counters.stored(nbytes, entry.nbytes)
+        return True
 
     def fetch(
-        self, keys: Iterable[ColumnKey], produce: Produce
+        self, keys: Iterable[ColumnKey], produce: Produce, *, guest: bool = False
     ) -> dict[ColumnKey, tuple[Entry, Cause]]:
         """Return columns, reading at the origin only what nobody else is reading.
 
@@ -144,6 +185,9 @@ class ColumnCache:
             process of this host is filling; returns an entry for each. Its
             arrays become read-only, are returned at once and are written
             behind.
+        guest
+            Whether the work belongs to another host, so that only what is
+            asked for again is worth keeping here.
 
         Returns
         -------
@@ -165,7 +209,10 @@ class ColumnCache:
             else:
                 results[key] = entry, cause
         if absent:
-            results.update(self._flight.fill(absent, produce))
+            admit = self._repeated if guest else None
+            results.update(self._flight.fill(absent, produce, admit))
+            if guest:
+                self._ledger.flush()
         for entry, cause in results.values():
             self.counters.asked(cause, entry.nbytes if cause == "hit" else 0)
         return results
@@ -184,6 +231,10 @@ class ColumnCache:
         """Return ``(uuid, tree)`` -> first entry of a segment -> bytes held."""
         return self._residency.held()
 
+    def holds(self, uuid: str, tag: str) -> bool:
+        """Tell whether any column of one content of a file is stored."""
+        return os.path.isdir(self.layout.file(uuid, tag))  # noqa: PTH112
+
     @property
     def generation(self) -> int:
         """A number that changes when the residency may have changed, for all processes."""
@@ -191,13 +242,13 @@ class ColumnCache:
 
     def blob_get(self, kind: str, name: str) -> bytes | None:
         """Return small metadata, or ``None`` where there is none or it is damaged."""
-        return read_blob(self._layout, kind, name)
+        return read_blob(self.layout, kind, name)
 
     def blob_put(self, kind: str, name: str, data: bytes) -> bool:
         """Store small metadata; ``False`` when the volume failed."""
         try:
-            self._repair()
-            write_blob(self._layout, kind, name, data)
+            self._shelf.repair()
+            write_blob(self.layout, kind, name, data)
         except (OSError, CacheDirectoryError):
             return False
         return True
@@ -207,82 +258,29 @@ class ColumnCache:
 
     def _look(self, key: ColumnKey) -> tuple[Entry | None, Cause]:
         digest = key_digest(key)
-        path = self._layout.column(key)
-        try:
-            header, data, fingerprint = read_column(path, digest)
-            if self.verify == "always" or (
-                self.verify == "first-use" and fingerprint not in self._verified
-            ):
-                verify_payloads(header, data)
-                self._verified.add(fingerprint)
-            entry = _entry(header, data)
-        except Damage:
-            self._set_aside(path)
-            return None, "corrupt"
-        except ForeignFile:
-            return None, "miss"
-        except (OSError, ValueError):
-            # No file, no permission, no memory: or it is still on its way to the volume.
-            entry_or_none = self._pending.get(key)
-            if entry_or_none is not None:
-                return entry_or_none, "hit"
-            return None, self._why(digest)
-        self._ledger.touch(slot_hash(digest))
-        return entry, "hit"
+        entry, cause = self._lookup.find(key, digest)
+        if entry is not None:
+            self._ledger.touch(slot_hash(digest))
+        elif cause == "miss":
+            # It may still be on its way to the volume.
+            entry = self._pending.get(key)
+            if entry is not None:
+                return entry, "hit"
+            if self._ledger.look(slot_hash(digest)).flags & EVICTED:
+                return None, "evicted"
+        return entry, cause
 
-    def _why(self, digest: bytes) -> Cause:
-        return "evicted" if self._ledger.look(slot_hash(digest)).flags & EVICTED else "miss"
+    def _repeated(self, key: ColumnKey) -> bool:
+        """Tell whether a column was asked for before; remember that it was now."""
+        number = slot_hash(key_digest(key))
+        known = self._ledger.look(number)
+        if known.uses == 0:
+            self._ledger.touch(number)
+        return known.uses > 0
 
-    def _set_aside(self, path: str) -> None:
-        target = self._layout.quarantine / f"{os.path.basename(path)}.{os.urandom(4).hex()}"  # noqa: PTH119
-        try:
-            nbytes = os.stat(path).st_size  # noqa: PTH116
-            os.rename(path, target)  # noqa: PTH104
-        except OSError:
-            return
-        self._space.release(nbytes)
+    def _set_aside(self, nbytes: int, uid: int) -> None:
+        self._space.release(nbytes, uid)
         self.counters.add("quarantined")
-
-    def _store(self, key: ColumnKey, entry: Entry) -> bool:
-        if not all(storable(buffer) for buffer in entry.buffers):
-            return False
-        digest = key_digest(key)
-        nbytes, pieces = encode(digest, entry, "")
-        try:
-            self._repair()
-            if not self._space.reserve(nbytes):
-                return False
-        except (OSError, CacheDirectoryError):
-            return False
-        try:
-            replace_file(
-                self._layout.column(key),
-                str(self._layout.temporary),
-                pieces,
-                self._ledger.stamp_ns(),
-            )
-        except OSError:
-            self._space.release(nbytes)
-            return False
-        self._ledger.touch(slot_hash(digest))
-        self._ledger.mark(slot_hash(digest), 0)
-        self.counters.stored(nbytes)
-        return True
-
-    def _repair(self) -> None:
-        # Somebody may have removed the directory under a running worker.
-        if not os.path.isdir(self._layout.temporary):  # noqa: PTH112
-            prepare(self.directory)
-
-
-def _entry(header: Header, data: NDArray[np.uint8]) -> Entry:
-    buffers = []
-    for record in header.buffers:
-        if record.codec or record.shuffle:
-            raise ForeignFile(f"codec {record.codec}")
-        payload = data[record.offset : record.offset + record.raw_bytes]
-        buffers.append(payload.view(record.dtype).reshape(record.shape))
-    return Entry(header.meta, tuple(buffers))
 
 
 def _call(method: weakref.WeakMethod[Any]) -> None:

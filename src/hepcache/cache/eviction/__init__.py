@@ -5,4 +5,9 @@ from __future__ import annotations
 from hepcache.cache.eviction.candidates import Candidates, EvictionPolicy
 from hepcache.cache.eviction.lru import LRU
 
-__all__ = ["LRU", "Candidates", "EvictionPolicy"]
+__all__ = ["DEFAULT_POLICY", "LRU", "POLICIES", "Candidates", "EvictionPolicy"]
+
+POLICIES: dict[str, type[EvictionPolicy]] = {policy.name: policy for policy in (LRU,)}
+"""Every policy by name."""
+
+DEFAULT_POLICY = "lru"

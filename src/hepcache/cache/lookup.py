@@ -1,0 +1,121 @@
+"""The hit path: a stored column, checked, decoded where it has to be, and handed out.
+
+No lock is taken and nothing is written here, but for a damaged file, which is
+set aside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import zict
+from numpy.typing import NDArray
+
+from hepcache.cache.codecs import RAW, decompress
+from hepcache.cache.files import Fingerprint, read_column, verify_payload, verify_payloads
+from hepcache.cache.format import Damage, ForeignFile, Header
+from hepcache.cache.layout import Layout
+from hepcache.cache.model import ColumnKey, Entry
+from hepcache.cache.verified import Verified
+from hepcache.telemetry import Cause
+
+__all__ = ["Lookup", "Verify"]
+
+Verify = Literal["first-use", "always", "never"]
+
+
+class Lookup:
+    """Finds stored columns for one process.
+
+    Parameters
+    ----------
+    layout
+        Paths of the cache directory.
+    verify
+        When payloads are compared with their checksums. Encoded ones are
+        whenever they are decoded, because a decoder trusts its input.
+    memory_bytes
+        How much of what had to be decoded is kept in this process.
+    set_aside
+        Called with the size and the owner of a damaged file that was moved
+        to the quarantine.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        verify: Verify,
+        memory_bytes: int,
+        set_aside: Callable[[int, int], None],
+    ) -> None:
+        self._layout, self._verify, self._set_aside = layout, verify, set_aside
+        self._verified = Verified()
+        # Raw columns need none: they lie in the page cache, for all processes at once.
+        self._decoded: zict.LRU[Fingerprint, Entry] | None = (
+            zict.LRU(memory_bytes, {}, weight=lambda _, entry: entry.nbytes)
+            if memory_bytes
+            else None
+        )
+
+    def find(self, key: ColumnKey, digest: bytes) -> tuple[Entry | None, Cause]:
+        """Return a stored column, or why there is none.
+
+        Parameters
+        ----------
+        key
+            The column.
+        digest
+            The key's digest.
+        """
+        path = self._layout.column(key)
+        try:
+            header, data, fingerprint = read_column(path, digest)
+            return self._entry(header, data, fingerprint), "hit"
+        except Damage:
+            self._quarantine(path)
+            return None, "corrupt"
+        except (ForeignFile, OSError, ValueError, MemoryError):
+            # No file, another key's or a later version's; no permission, no memory.
+            return None, "miss"
+
+    def _entry(self, header: Header, data: NDArray[np.uint8], fingerprint: Fingerprint) -> Entry:
+        encoded = any(record.codec != RAW for record in header.buffers)
+        if encoded and self._decoded is not None:
+            known: Entry | None = self._decoded.get(fingerprint)
+            if known is not None:
+                return known
+        if self._verify == "always" or (
+            self._verify == "first-use" and fingerprint not in self._verified
+        ):
+            verify_payloads(header, data)
+            self._verified.add(fingerprint)
+        entry = Entry(
+            header.meta, tuple(_buffer(header, data, i) for i in range(len(header.buffers)))
+        )
+        if encoded and self._decoded is not None:
+            self._decoded[fingerprint] = entry
+        return entry
+
+    def _quarantine(self, path: str) -> None:
+        name = f"{os.path.basename(path)}.{os.urandom(4).hex()}"  # noqa: PTH119
+        try:
+            found = os.stat(path, follow_symlinks=False)  # noqa: PTH116
+            os.rename(path, self._layout.quarantine / name)  # noqa: PTH104
+        except OSError:
+            return
+        self._set_aside(found.st_size, found.st_uid)
+
+
+def _buffer(header: Header, data: NDArray[np.uint8], number: int) -> NDArray[Any]:
+    record = header.buffers[number]
+    payload = data[record.offset : record.offset + record.stored_bytes]
+    if record.codec != RAW:
+        verify_payload(header, data, number)
+        payload = decompress(payload, record.codec, record.raw_bytes)
+        payload.flags.writeable = False
+    elif record.stored_bytes != record.raw_bytes:
+        raise Damage(f"buffer {number} is raw, yet {record.stored_bytes} bytes are stored")
+    return payload.view(record.dtype).reshape(record.shape)
