@@ -42,6 +42,9 @@ class Reader:
         Opens the tree at its origin; called only when a column is missing.
     log
         Where causes, bytes and seconds are counted.
+    guest
+        Whether the chunk belongs to another host, so that its columns are
+        kept here only when they are read again.
 
     Notes
     -----
@@ -55,8 +58,10 @@ class Reader:
         cache: ColumnCache | None,
         open_source: Callable[[TreeRef], Source],
         log: ReadLog,
+        *,
+        guest: bool = False,
     ) -> None:
-        self.ref, self.log = ref, log
+        self.ref, self.log, self._guest = ref, log, guest
         self._cache, self._open_source = cache, open_source
         self._columns: dict[ColumnKey, Column] = {}
         self._offsets: dict[ColumnKey, Offsets] = {}
@@ -171,8 +176,15 @@ class Reader:
             fresh.update(self._read(missing))
             return {key: to_entry(fresh[key]) for key in missing}
 
-        for key, (entry, cause) in self._cache.fetch(wanted, produce).items():
-            self._keep(key, fresh[key] if key in fresh else from_entry(entry), cause)
+        held = self._cache.fetch(wanted, produce, guest=self._guest)
+        for key, (entry, cause) in held.items():
+            column = fresh[key] if key in fresh else from_entry(entry)
+            self._keep(key, column, "stale" if cause == "miss" and self._replaced() else cause)
+
+    def _replaced(self) -> bool:
+        """Tell whether this host holds columns of what the path held before."""
+        uuid, _, tag = self.ref.replaces.rpartition("-")
+        return bool(uuid) and self._cache is not None and self._cache.holds(uuid, tag)
 
     def _keep(self, key: ColumnKey, column: Column, cause: Cause) -> None:
         self._columns[key] = column

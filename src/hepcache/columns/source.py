@@ -32,6 +32,9 @@ class TreeRef:
         Segment boundaries: ``0``, ..., number of entries.
     options
         Options for ``uproot.open``.
+    replaces
+        UUID and tag of the content that the path held before, joined by a
+        hyphen; ``""`` where no other is known.
     """
 
     path: str
@@ -41,6 +44,7 @@ class TreeRef:
     validator: str
     boundaries: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    replaces: str = ""
 
 
 class Source(Protocol):

@@ -71,6 +71,9 @@ class FileRecord:
     fingerprint
         16 hexadecimal digits: the ordered list of branches with their types,
         counters and titles. Files with equal fingerprints have equal forms.
+    replaces
+        UUID and tag of the content that the path held before, joined by a
+        hyphen; ``""`` where no other is known.
     """
 
     path: str
@@ -82,6 +85,7 @@ class FileRecord:
     validator: str
     tag: str
     fingerprint: str
+    replaces: str = ""
 
 
 class Fileset(Sequence[FileSpec]):

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -104,9 +105,9 @@ class Catalogue:
         _check_choice("on_empty", on_empty, ("keep", "bad"))
         specs, options = list(specs), dict(options or {})
         targets = list(dict.fromkeys(_target(spec) for spec in specs))
-        found, problems = self._revalidated(targets, options, progress)
+        found, outdated, problems = self._revalidated(targets, options, progress)
         new = [target for target in targets if target not in found and target not in problems]
-        opened = self._remembered(open_all(new, options, jobs=jobs, executor=executor))
+        opened = self._remembered(open_all(new, options, jobs=jobs, executor=executor), outdated)
         for target, result in track(opened, len(new), "Opening", enabled=progress):
             if isinstance(result, str):
                 problems[target] = result
@@ -188,13 +189,14 @@ class Catalogue:
 
     def _revalidated(
         self, targets: Sequence[Target], options: Mapping[str, Any], progress: bool
-    ) -> tuple[dict[Target, FileRecord], dict[Target, str]]:
-        """Return records that still hold, and problems of files that can't be looked at."""
+    ) -> tuple[dict[Target, FileRecord], dict[Target, FileRecord], dict[Target, str]]:
+        """Return records that still hold, those that may not, and files that can't be seen."""
         stored = self._stored(targets)
         paths = list(dict.fromkeys(target.path for target in stored))
         looked = look_at(paths, options)
         states = dict(track(looked, len(paths), "Looking at", enabled=progress))
         found: dict[Target, FileRecord] = {}
+        outdated: dict[Target, FileRecord] = {}
         problems: dict[Target, str] = {}
         for target, (record, settled) in stored.items():
             state = states[target.path]
@@ -202,7 +204,9 @@ class Catalogue:
                 problems[target] = state
             elif settled and state.validator == record.validator:
                 found[target] = record
-        return found, problems
+            else:
+                outdated[target] = record
+        return found, outdated, problems
 
     def _stored(self, targets: Sequence[Target]) -> dict[Target, tuple[FileRecord, bool]]:
         out = {}
@@ -215,7 +219,9 @@ class Catalogue:
         return out
 
     def _remembered(
-        self, opened: Iterable[tuple[Target, tuple[FileRecord, Freshness] | str]]
+        self,
+        opened: Iterable[tuple[Target, tuple[FileRecord, Freshness] | str]],
+        outdated: Mapping[Target, FileRecord],
     ) -> Iterator[tuple[Target, FileRecord | str]]:
         """Pass results on and write them down, also those of a survey that is interrupted."""
         unsaved: _Found = {}
@@ -225,11 +231,12 @@ class Catalogue:
                 if isinstance(result, str):
                     yield target, result
                     continue
-                unsaved[target] = result
+                record, fresh = _succeeding(result[0], outdated.get(target)), result[1]
+                unsaved[target] = record, fresh
                 if time.monotonic() - saved > _WRITE_S:
                     self._write(unsaved)
                     unsaved, saved = {}, time.monotonic()
-                yield target, result[0]
+                yield target, record
         finally:
             self._write(unsaved)
 
@@ -245,6 +252,15 @@ class Catalogue:
         except CatalogueError as error:
             # The facts are at hand, so the run goes on; they are found again next time.
             warnings.warn(f"not remembered: {error}", UserWarning, stacklevel=3)
+
+
+def _succeeding(record: FileRecord, before: FileRecord | None) -> FileRecord:
+    """Return a record that names the content which its path held before."""
+    if before is None:
+        return record
+    if (before.uuid, before.tag) == (record.uuid, record.tag):
+        return replace(record, replaces=before.replaces)
+    return replace(record, replaces=f"{before.uuid}-{before.tag}")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -19,9 +19,12 @@ from hepcache.placement.residency import Residency
 from hepcache.placement.stealing import install_price, remove_price
 from hepcache.settings import settings
 
-__all__ = ["METRIC", "NAME", "PlacementPlugin", "RunPlan", "dask_setup", "plan_of"]
+__all__ = ["METRIC", "NAME", "OWNER", "PlacementPlugin", "RunPlan", "dask_setup", "plan_of"]
 
 NAME = "hepcache-placement"
+OWNER = "hepcache-owner"
+"""Annotation of a chunk's task: the host that was chosen for it."""
+
 METRIC = "hepcache"
 """Key of what a worker says of its host among the metrics it sends."""
 
@@ -172,6 +175,7 @@ class PlacementPlugin(SchedulerPlugin):
         # Dask would send everything to the first worker that holds it.
         ts.worker_restrictions = {address}
         ts.loose_restrictions = True
+        ts.annotations = {**(ts.annotations or {}), OWNER: host}
 
     def _release(self, key: ChunkKey) -> None:
         address = self._pending.pop(key, None)

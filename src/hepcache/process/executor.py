@@ -32,14 +32,11 @@ class Journal:
     ----------
     run
         The run's id, which its task keys carry.
-    owners
-        Host that placement chose, by file UUID, tree, start and stop.
     threads
         Threads of every host.
     """
 
     run: str = ""
-    owners: dict[tuple[str, str, int, int], str] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
 
 
@@ -143,9 +140,7 @@ class Executor(DaskExecutor):
         )  # fmt: skip
 
     def _note_placement(self, client: Client) -> None:
-        plan = client.run_on_scheduler(plan_of, run=self.journal.run)
-        self.journal.owners = plan.owners
-        self.journal.threads = plan.threads
+        self.journal.threads = client.run_on_scheduler(plan_of, run=self.journal.run).threads
 
 
 class _Task:

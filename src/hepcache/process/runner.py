@@ -113,7 +113,7 @@ class Runner(CoffeaRunner):
         for start, stop in cut(boundaries, self.chunksize, clusters=clusters):
             yield Chunk(
                 meta.dataset, meta.filename, meta.treename, start, stop, UUID(record.uuid).bytes,
-                user, meta.preload, record.tag, record.validator, boundaries,
+                user, meta.preload, record.tag, record.validator, boundaries, record.replaces,
             )  # fmt: skip
 
     def _known_chunks(self, items: Sequence[WorkItem]) -> list[WorkItem]:
@@ -131,7 +131,7 @@ class Runner(CoffeaRunner):
             boundaries = segment_boundaries(record.clusters, settings().segment_entries)
             chunks.append(
                 Chunk(**vars(item), tag=record.tag, validator=record.validator,
-                      boundaries=boundaries)
+                      boundaries=boundaries, replaces=record.replaces)
             )  # fmt: skip
         return chunks
 
@@ -148,11 +148,7 @@ class Runner(CoffeaRunner):
 
     def _recorded(self, records: list[ChunkRecord], began: float, wall_s: float) -> RunRecord:
         journal = getattr(self.executor, "journal", None)
-        owners = journal.owners if journal is not None else {}
-        chunks = [
-            _attributed(one, owners.get((one.uuid, one.tree, one.start, one.stop), ""))
-            for one in records
-        ]
+        chunks = [_attributed(one) for one in records]
         hosts = dict(journal.threads) if journal is not None else {}
         for chunk in chunks:
             hosts.setdefault(chunk.host, 1)
@@ -201,12 +197,12 @@ class Runner(CoffeaRunner):
         )
 
 
-def _attributed(record: ChunkRecord, owner: str) -> ChunkRecord:
-    """Return a record with its owner; what a host lacked of another's chunk was stolen."""
-    if not owner or owner == record.host:
-        return replace(record, owner=owner)
+def _attributed(record: ChunkRecord) -> ChunkRecord:
+    """Return a record in which what a host lacked of another's chunk was stolen."""
+    if record.owner in ("", record.host):
+        return record
     causes, sizes = dict(record.causes), dict(record.cause_bytes)
     for counts in (causes, sizes):
         if "miss" in counts:
             counts["stolen"] = counts.get("stolen", 0) + counts.pop("miss")
-    return replace(record, owner=owner, causes=causes, cause_bytes=sizes)
+    return replace(record, causes=causes, cause_bytes=sizes)

@@ -22,7 +22,8 @@ from hepcache.errors import ProcessorError
 from hepcache.process.events import EventsFactory, ReaderMapping
 from hepcache.process.forms import schema_form
 from hepcache.process.upstream import Accessed, WorkItem, key_to_tuple
-from hepcache.process.worker import note_refill, worker_cache, worker_host
+from hepcache.process.worker import cache_of, note_refill, task_owner, worker_host
+from hepcache.settings import settings
 from hepcache.telemetry import ChunkRecord, ReadLog
 
 __all__ = ["RECORDS", "Chunk", "process_chunk"]
@@ -43,11 +44,14 @@ class Chunk(WorkItem):
         The file's freshness token when the run began.
     boundaries
         The file's segment boundaries.
+    replaces
+        The content that the file's path held before.
     """
 
     tag: str = ""
     validator: str = ""
     boundaries: tuple[int, ...] = ()
+    replaces: str = ""
 
     @property
     def uuid(self) -> str:
@@ -119,10 +123,12 @@ def process_chunk(
     clock = _Clock()
     log = ReadLog()
     accessed: list[Accessed] = []
-    events = _events(
+    events, reader, columns = _events(
         item, schema, metadata, log, accessed, uproot_options, iteritems_options, buffer_cache()
     )
     clock.opened()
+    if item.preload:
+        reader.prefetch(sorted(item.preload & columns), item.entrystart, item.entrystop)
     try:
         process = processor.process if isinstance(processor, ProcessorABC) else processor
         out = process(events)
@@ -181,19 +187,20 @@ def _events(
     uproot_options: Mapping[str, Any],
     iteritems_options: Mapping[str, Any],
     buffer_cache: MutableMapping[str, Any] | None,
-) -> Any:
+) -> tuple[Any, Reader, frozenset[str]]:
+    """Return a chunk's events, what reads their columns, and the names of those there are."""
     ref = TreeRef(
         item.filename, item.treename, item.uuid, item.tag, item.validator, item.boundaries,
-        dict(uproot_options),
+        dict(uproot_options), item.replaces,
     )  # fmt: skip
-    cache = worker_cache()
+    cache = cache_of(ref.path)
     form = schema_form(ref, schema, cache, iteritems_options, log)
-    reader = Reader(ref, cache, open_source, log)
+    guest = settings().admit == "repeated" and task_owner() not in ("", worker_host())
+    reader = Reader(ref, cache, open_source, log, guest=guest)
     start, stop = item.entrystart, item.entrystop
-    if item.preload:
-        reader.prefetch(sorted(item.preload & form.columns), start, stop)
     mapping = ReaderMapping(reader, start, stop, form.columns, accessed, buffer_cache)
-    return EventsFactory(form, mapping, (ref.uuid, ref.tree, f"{start}-{stop}"), metadata).events()
+    factory = EventsFactory(form, mapping, (ref.uuid, ref.tree, f"{start}-{stop}"), metadata)
+    return factory.events(), reader, form.columns
 
 
 def _metrics(item: Chunk, log: ReadLog, accessed: list[Accessed], clock: _Clock) -> dict[str, Any]:
@@ -216,7 +223,7 @@ def _record(item: Chunk, log: ReadLog, clock: _Clock) -> ChunkRecord:
         segment=item.segment,
         host=worker_host(),
         worker=_worker_name(),
-        owner="",
+        owner=task_owner(),
         began=clock.began,
         ended=time.time(),
         open_s=clock.open_s,

@@ -8,13 +8,16 @@ that are running already.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from typing import Any
 
-from distributed import Worker, WorkerPlugin
+from distributed import Worker, WorkerPlugin, get_worker
 
 from hepcache.cache import ColumnCache
+from hepcache.cache.sharing import may_read, readable_by_group
 from hepcache.columns import forget_sources
-from hepcache.placement.plugin import METRIC
+from hepcache.fileset.paths import location
+from hepcache.placement.plugin import METRIC, OWNER
 from hepcache.placement.residency import pack
 from hepcache.process.forms import forget_forms
 from hepcache.settings import settings
@@ -22,16 +25,19 @@ from hepcache.telemetry import ReadLog
 
 __all__ = [
     "CachePlugin",
+    "cache_of",
     "dask_setup",
     "forget",
     "note_refill",
     "settle",
+    "task_owner",
     "worker_cache",
     "worker_host",
 ]
 
 _lock = threading.Lock()
 _cache: ColumnCache | None = None
+_group_cache: ColumnCache | None = None
 _refilled_bytes = 0
 _refilled_s = 0.0
 
@@ -49,14 +55,13 @@ class CachePlugin(WorkerPlugin):
         CacheDirectoryError
             The cache directory is not private.
         """
-        worker_cache()
+        _caches()
         worker.metrics[METRIC] = _Membership()
 
     def teardown(self, worker: Worker) -> None:
         """Write what is pending."""
         worker.metrics.pop(METRIC, None)
-        if _cache is not None:
-            _cache.flush()
+        _flush()
 
 
 class _Membership:
@@ -67,10 +72,14 @@ class _Membership:
         self._holdings: Any = None
 
     def __call__(self, worker: Worker) -> dict[str, Any]:  # noqa: ARG002 - Dask passes it
-        cache = worker_cache()
-        generation = cache.generation
+        caches = _caches()
+        generation = sum(cache.generation for cache in caches)
         if generation != self._generation:
-            self._holdings, self._generation = pack(cache.residency()), generation
+            held: defaultdict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+            for cache in caches:
+                for file, segments in cache.residency().items():
+                    held[file].update(segments)
+            self._holdings, self._generation = pack(held), generation
         rate = _refilled_bytes / _refilled_s if _refilled_s > 0 else None
         return {
             "host": worker_host(),
@@ -87,7 +96,7 @@ async def dask_setup(worker: Worker) -> None:
 
 async def settle(dask_worker: Worker) -> None:
     """Write what is pending and tell the scheduler; for ``Client.run``."""
-    worker_cache().flush()
+    _flush()
     await dask_worker.heartbeat()
 
 
@@ -98,6 +107,55 @@ def worker_cache() -> ColumnCache:
         if _cache is None:
             _cache = ColumnCache.from_settings()
         return _cache
+
+
+def cache_of(path: str) -> ColumnCache:
+    """Return the cache for the columns of a file: the group's, or one's own.
+
+    Parameters
+    ----------
+    path
+        Where the file lives.
+
+    Notes
+    -----
+    A group's cache holds nothing of a file that a member could not read at
+    its origin, and gives nothing to a process that can't read it there now.
+    """
+    own, *shared = _caches()
+    place = location(path)
+    for cache in shared:
+        if may_read(place) and readable_by_group(place, cache.directory.stat().st_gid):
+            return cache
+    return own
+
+
+def _caches() -> list[ColumnCache]:
+    """Return one's own cache, and the group's where there is one."""
+    global _group_cache
+    own = worker_cache()
+    if settings().group_directory is None:
+        return [own]
+    with _lock:
+        if _group_cache is None:
+            _group_cache = ColumnCache.from_settings(group=True)
+        return [own, _group_cache]
+
+
+def _flush() -> None:
+    for cache in (_cache, _group_cache):
+        if cache is not None:
+            cache.flush()
+
+
+def task_owner() -> str:
+    """Return the host that placement chose for the task that calls this; ``""`` for none."""
+    try:
+        worker = get_worker()
+        task = worker.state.tasks[worker.get_current_task()]
+    except (KeyError, ValueError):
+        return ""
+    return str((task.annotations or {}).get(OWNER, ""))
 
 
 def worker_host() -> str:
@@ -117,10 +175,11 @@ def note_refill(log: ReadLog) -> None:
 
 def forget() -> None:
     """Drop this process's view of the cache, its open files and forms: a cold start."""
-    global _cache
+    global _cache, _group_cache
     with _lock:
-        if _cache is not None:
-            _cache.close()
-        _cache = None
+        for cache in (_cache, _group_cache):
+            if cache is not None:
+                cache.close()
+        _cache = _group_cache = None
     forget_sources()
     forget_forms()
