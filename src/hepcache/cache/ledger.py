@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hepcache.cache.eviction.candidates import smoothed
 from hepcache.cache.locks import exclusive
 
 __all__ = ["EVICTED", "SLOT", "Ledger", "Slot"]
@@ -28,8 +29,8 @@ SLOT = np.dtype(
     [("key", "<u8"), ("last", "<u8"), ("gap", "<u8"), ("uses", "<u4"), ("flags", "<u4")]
 )
 """One remembered key: its hash, the time of its last use on the ledger's own
-clock, which counts uses, the time between its last two uses (0: one use),
-the number of uses, and flags."""
+clock, which counts uses, the smoothed time between two uses (0: one use), the
+number of uses, and flags."""
 
 EVICTED = 1
 """Flag of a slot: the key was stored and had to go."""
@@ -187,7 +188,7 @@ class Ledger:
             before = max(self._number(_CLOCK), 0)
             for now, (key, flags) in enumerate(pending, before + 1):
                 slot = self.look(key)
-                gap = max(now - slot.last, 1) if slot.uses else 0
+                gap = smoothed(slot.gap, now - slot.last) if slot.uses else 0
                 self._put(Slot(key, now, gap, min(slot.uses + 1, 1 << 20), flags))
             self._set(_CLOCK, before + len(pending))
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import xxhash
 
 from hepcache.cache.eviction import Candidates, EvictionPolicy
 from hepcache.cache.files import remove_garbage, stored_digest
@@ -142,6 +143,7 @@ class Space:
             last=remembered("last"),
             gap=remembered("gap"),
             uses=remembered("uses"),
+            group=np.array([_segment_hash(one.path) for one in stored], dtype=np.uint64),
             now=now,
         )
 
@@ -175,6 +177,10 @@ def remove_column(path: str) -> bool:
         except OSError:
             break
     return True
+
+
+def _segment_hash(path: str) -> int:
+    return xxhash.xxh3_64_intdigest(path.rpartition("/")[0].encode("utf-8", "surrogateescape"))
 
 
 def _hash(one: Stored) -> int:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from hepcache.cache.eviction.candidates import Candidates, EvictionPolicy
 from hepcache.cache.eviction.lru import LRU
+from hepcache.cache.eviction.reuse import ReuseDistance
 
-__all__ = ["DEFAULT_POLICY", "LRU", "POLICIES", "Candidates", "EvictionPolicy"]
+__all__ = ["DEFAULT_POLICY", "LRU", "POLICIES", "Candidates", "EvictionPolicy", "ReuseDistance"]
 
-POLICIES: dict[str, type[EvictionPolicy]] = {policy.name: policy for policy in (LRU,)}
+POLICIES: dict[str, type[EvictionPolicy]] = {
+    policy.name: policy for policy in (LRU, ReuseDistance)
+}
 """Every policy by name."""
 
-DEFAULT_POLICY = "lru"
+DEFAULT_POLICY = ReuseDistance.name
+"""The one that wins ``hepcache bench cache``."""

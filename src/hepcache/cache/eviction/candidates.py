@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Candidates", "EvictionPolicy", "until_freed"]
+__all__ = ["Candidates", "EvictionPolicy", "smoothed", "until_freed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,11 @@ class Candidates:
         Time of the last use on the ledger's clock, which counts uses; 0 where
         nothing is remembered.
     gap
-        Time between the last two uses; 0 where there was only one.
+        Time between two uses, as :func:`smoothed`; 0 where there was only one.
     uses
         Number of uses remembered, storing included.
+    group
+        Hash of the segment: equal for columns that are used together.
     now
         Time on the ledger's clock.
     """
@@ -37,6 +39,7 @@ class Candidates:
     last: NDArray[np.int64]
     gap: NDArray[np.int64]
     uses: NDArray[np.int64]
+    group: NDArray[np.uint64]
     now: int
 
 
@@ -56,6 +59,25 @@ class EvictionPolicy(Protocol):
             Bytes to free at least, where there are so many.
         """
         ...
+
+
+def smoothed(gap: int, interval: int) -> int:
+    """Return the time between two uses when another interval is known.
+
+    Parameters
+    ----------
+    gap
+        What was known before; 0 for nothing.
+    interval
+        Time since the last use. It counts for half: a single one says little
+        of uses at random, and much of cycles, where it changes nothing.
+
+    Examples
+    --------
+    >>> smoothed(0, 30), smoothed(30, 10)
+    (30, 20)
+    """
+    return max((gap + interval) // 2 if gap else interval, 1)
 
 
 def until_freed(
