@@ -55,7 +55,7 @@ class Settings:
     codec
         How columns are kept: auto, raw, lz4 or zstd.
     memory_bytes
-        How much of encoded columns each process keeps decoded.
+        How much of what it has read each process holds on to, decoded.
     verify
         When checksums are looked at.
     segment_entries

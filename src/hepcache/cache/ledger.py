@@ -44,7 +44,7 @@ _GENERATION, _STAMP, _CLOCK, _USED = range(64, 64 + 4 * 8, 8)
 _SHARE = struct.Struct("<qq")  # user id + 1, bytes in use
 _SHARES, _MAX_SHARES = 128, 128
 _LOCK = (1 << 62) + 1  # beyond every key's number
-_PENDING = 256
+_PENDING = 2048  # uses that a process keeps to itself, so that a hit costs no system call
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class Slot:
 
 
 _UNKNOWN = Slot(0, 0, 0, 0, 0)
+_NONE = (0, 0, 0)
 
 
 class Ledger:
@@ -82,7 +83,10 @@ class Ledger:
 
     def __init__(self, path: Path, locks: Path, slots: int = 1 << 20) -> None:
         self._locks = locks
-        self._pending: list[tuple[int, int]] = []
+        self._pending: dict[
+            int, tuple[int, int, int]
+        ] = {}  # key -> uses, order of the last, flags
+        self._uses = 0
         self._guard = threading.Lock()
         self._slots = slots
         self.fresh = False
@@ -164,8 +168,10 @@ class Ledger:
 
     def touch(self, key: int, flags: int = 0) -> None:
         """Remember a use of a key, and what it now is; written down in batches."""
-        self._pending.append((key, flags))
-        if len(self._pending) >= _PENDING:
+        self._uses += 1
+        uses = self._pending.get(key, _NONE)[0] + 1
+        self._pending[key] = uses, self._uses, flags
+        if self._uses >= _PENDING:
             self.flush()
 
     def mark(self, key: int, flags: int) -> None:
@@ -184,13 +190,14 @@ class Ledger:
     def flush(self) -> None:
         """Write down the uses that are still in this process only."""
         with self._guard:
-            pending, self._pending = self._pending, []
+            pending, self._pending = self._pending, {}
+            total, self._uses = self._uses, 0
             before = max(self._number(_CLOCK), 0)
-            for now, (key, flags) in enumerate(pending, before + 1):
-                slot = self.look(key)
-                gap = smoothed(slot.gap, now - slot.last) if slot.uses else 0
-                self._put(Slot(key, now, gap, min(slot.uses + 1, 1 << 20), flags))
-            self._set(_CLOCK, before + len(pending))
+            for key, (uses, order, flags) in pending.items():
+                slot, now = self.look(key), before + order
+                gap = smoothed(slot.gap, (now - slot.last) // uses) if slot.uses else 0
+                self._put(Slot(key, now, gap, min(slot.uses + uses, 1 << 20), flags))
+            self._set(_CLOCK, before + total)
 
     def table(self) -> tuple[NDArray[np.void], int]:
         """Return all slots, dtype :data:`SLOT`, and the time on the ledger's clock."""

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-import zict
 from numpy.typing import NDArray
 
 from hepcache.cache.codecs import RAW, decompress
 from hepcache.cache.files import Fingerprint, read_column, verify_payload, verify_payloads
 from hepcache.cache.format import Damage, ForeignFile, Header
+from hepcache.cache.held import Held
 from hepcache.cache.layout import Layout
 from hepcache.cache.model import ColumnKey, Entry
 from hepcache.cache.verified import Verified
@@ -38,7 +38,7 @@ class Lookup:
         When payloads are compared with their checksums. Encoded ones are
         whenever they are decoded, because a decoder trusts its input.
     memory_bytes
-        How much of what had to be decoded is kept in this process.
+        How much of what it has found this process holds on to.
     set_aside
         Called with the size and the owner of a damaged file that was moved
         to the quarantine.
@@ -53,12 +53,7 @@ class Lookup:
     ) -> None:
         self._layout, self._verify, self._set_aside = layout, verify, set_aside
         self._verified = Verified()
-        # Raw columns need none: they lie in the page cache, for all processes at once.
-        self._decoded: zict.LRU[Fingerprint, Entry] | None = (
-            zict.LRU(memory_bytes, {}, weight=lambda _, entry: entry.nbytes)
-            if memory_bytes
-            else None
-        )
+        self._held = Held(memory_bytes)
 
     def find(self, key: ColumnKey, digest: bytes) -> tuple[Entry | None, Cause]:
         """Return a stored column, or why there is none.
@@ -71,33 +66,29 @@ class Lookup:
             The key's digest.
         """
         path = self._layout.column(key)
+        held = None if self._verify == "always" else self._held.get(digest, path)
+        if held is not None:
+            return held, "hit"
         try:
             header, data, fingerprint = read_column(path, digest)
-            return self._entry(header, data, fingerprint), "hit"
+            entry = self._entry(header, data, fingerprint)
         except Damage:
             self._quarantine(path)
             return None, "corrupt"
         except (ForeignFile, OSError, ValueError, MemoryError):
             # No file, another key's or a later version's; no permission, no memory.
             return None, "miss"
+        self._held.put(digest, fingerprint, entry)
+        return entry, "hit"
 
     def _entry(self, header: Header, data: NDArray[np.uint8], fingerprint: Fingerprint) -> Entry:
-        encoded = any(record.codec != RAW for record in header.buffers)
-        if encoded and self._decoded is not None:
-            known: Entry | None = self._decoded.get(fingerprint)
-            if known is not None:
-                return known
         if self._verify == "always" or (
             self._verify == "first-use" and fingerprint not in self._verified
         ):
             verify_payloads(header, data)
             self._verified.add(fingerprint)
-        entry = Entry(
-            header.meta, tuple(_buffer(header, data, i) for i in range(len(header.buffers)))
-        )
-        if encoded and self._decoded is not None:
-            self._decoded[fingerprint] = entry
-        return entry
+        buffers = (_buffer(header, data, number) for number in range(len(header.buffers)))
+        return Entry(header.meta, tuple(buffers))
 
     def _quarantine(self, path: str) -> None:
         name = f"{os.path.basename(path)}.{os.urandom(4).hex()}"  # noqa: PTH119

@@ -50,7 +50,7 @@ class ColumnCache:
         How columns are kept: ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``
         for what costs least, measured column by column.
     memory_bytes
-        How much of encoded columns each process keeps decoded.
+        How much of what it has read each process holds on to, decoded.
     eviction
         Name of the policy: one of :data:`~hepcache.cache.eviction.POLICIES`.
     group
