@@ -51,6 +51,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.cycles",
         "The same 120 columns of the same events, cycle after cycle, caches cold first.",
     ),
+    "cache": Benchmark(
+        "hepcache.bench.cache",
+        "The cache's store against other stores of buffers; eviction policies on traces.",
+    ),
 }
 """Every benchmark by name, in the order in which ``bench all`` runs them."""
 
