@@ -24,6 +24,7 @@ _HOMES: dict[str, str] = {
     "attach": "hepcache.clusters",
     "cachestrategy": "hepcache.cache",
     "load_fileset": "hepcache.fileset",
+    "warm": "hepcache.session",
 }
 
 __all__ = sorted(_HOMES)

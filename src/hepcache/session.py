@@ -1,18 +1,22 @@
-"""One call that analyses a fileset on a cluster and says what it did."""
+"""One call that analyses a fileset on a cluster, and one that only warms its caches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import filter as matching
 from typing import Any
 
-from coffea.nanoevents import NanoAODSchema
+from coffea.nanoevents import BaseSchema, NanoAODSchema
 from distributed import Client
 
-from hepcache.fileset import Fileset, load_fileset
+from hepcache.columns import column_names
+from hepcache.errors import ConfigurationError
+from hepcache.fileset import Catalogue, Fileset, load_fileset
 from hepcache.process import Executor, Runner
 from hepcache.report.record import RunRecord
 
-__all__ = ["analyse"]
+__all__ = ["analyse", "warm"]
 
 
 def analyse(
@@ -88,3 +92,74 @@ def analyse(
     if runner.run_record is None:
         raise AssertionError("unreachable: a run that returns has a record")
     return output, runner.run_record
+
+
+def warm(
+    fileset: Fileset | Mapping[str, Any] | str | Iterable[str],
+    columns: Sequence[str],
+    *,
+    cluster: Any,
+    treename: str = "Events",
+    chunksize: int = 100_000,
+    skipbadfiles: bool = False,
+    status: bool = True,
+) -> RunRecord:
+    """Read columns onto the hosts that will be asked for them, and do nothing else.
+
+    Parameters
+    ----------
+    fileset, cluster, treename, chunksize, skipbadfiles, status
+        As for :func:`analyse`.
+    columns
+        Names of columns, or patterns as in a shell, such as ``"Jet_*"``.
+
+    Returns
+    -------
+    RunRecord
+        What was read, and what was there already.
+
+    Raises
+    ------
+    ConfigurationError
+        A name or a pattern matches no column of any file; the message names
+        what comes near.
+    """
+    files = load_fileset(fileset, treename=treename)
+    _, record = analyse(
+        files,
+        _number,
+        cluster=cluster,
+        treename=treename,
+        schema=BaseSchema,
+        chunksize=chunksize,
+        skipbadfiles=skipbadfiles,
+        columns=_expanded(columns, files, skipbadfiles=skipbadfiles, status=status),
+        status=status,
+        name="warm",
+    )
+    return record
+
+
+def _number(events: Any) -> dict[str, int]:
+    return {"events": len(events)}
+
+
+def _expanded(
+    patterns: Sequence[str], files: Fileset, *, skipbadfiles: bool, status: bool
+) -> list[str]:
+    """Return the columns that patterns mean, in any of the branch lists of a fileset."""
+    with Catalogue.from_settings() as catalogue:
+        found, _ = catalogue.records(
+            files, on_bad="skip" if skipbadfiles else "raise", progress=status
+        )
+    one_of_each = {record.fingerprint: record for _, record in found}
+    there = sorted({name for record in one_of_each.values() for name in column_names(record)})
+    columns: list[str] = []
+    for pattern in patterns:
+        matched = matching(there, pattern)
+        if not matched:
+            near = get_close_matches(pattern, there, 3)
+            hint = f" such as {', '.join(near)}" if near else ""
+            raise ConfigurationError("columns", f"columns of the files{hint}", pattern)
+        columns += matched
+    return columns

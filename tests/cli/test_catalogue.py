@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import dask
 import numpy as np
 import pytest
 import uproot
-
-from hepcache.cli import main
+from tests.cli.conftest import Hepcache
 
 
 @pytest.fixture
@@ -22,34 +19,6 @@ def directory(tmp_path: Path) -> Path:
             file.mktree("Events", {"x": np.int32}).extend({"x": np.arange(entries)})
         os.utime(path, (1, 1))
     return tmp_path / "data"
-
-
-class Hepcache:
-    """The command in this process: exit code, output and messages of one call."""
-
-    def __init__(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self._capsys, self._monkeypatch = capsys, monkeypatch
-
-    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
-        self._monkeypatch.setattr("sys.argv", ["hepcache", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else 1
-        out, err = self._capsys.readouterr()
-        return code, out, err
-
-
-@pytest.fixture
-def hepcache(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Hepcache]:
-    monkeypatch.setenv("COLUMNS", "200")
-    with dask.config.set({"hepcache.catalogue": str(tmp_path / "c.sqlite")}):
-        yield Hepcache(capsys, monkeypatch)
 
 
 def test_add_show_forget(directory: Path, tmp_path: Path, hepcache: Hepcache) -> None:

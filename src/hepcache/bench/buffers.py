@@ -131,7 +131,10 @@ class Stores:
 
 
 def seconds(
-    stores: Stores, readers: Mapping[str, Callable[[], Read]], touch: Callable[[Any], Any], runs: int
+    stores: Stores,
+    readers: Mapping[str, Callable[[], Read]],
+    touch: Callable[[Any], Any],
+    runs: int,
 ) -> dict[str, float]:
     """Return the median time of each reader for all buffers, in interleaved runs.
 

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from hepcache.cache.layout import Layout
+from hepcache.settings import Settings
 
 __all__ = ["Limits", "Volume", "look_at_volume"]
 
@@ -81,6 +82,14 @@ class Limits:
     cull: float = 0.05
     stop: float = 0.01
     slack: float = 0.05
+
+    @classmethod
+    def configured(cls, chosen: Settings) -> Limits:
+        """Return the limits that the configuration sets."""
+        return cls(
+            chosen.capacity_bytes, chosen.capacity_fraction, chosen.quota_bytes,
+            chosen.quota_fraction, chosen.run, chosen.cull, chosen.stop,
+        )  # fmt: skip
 
     def capacity(self, volume: Volume) -> int:
         """Return the cache's limit in bytes on a volume."""

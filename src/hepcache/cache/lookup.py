@@ -39,7 +39,7 @@ class Lookup:
         whenever they are decoded, because a decoder trusts its input.
     memory_bytes
         How much of what it has found this process holds on to.
-    set_aside
+    removed
         Called with the size and the owner of a damaged file that was moved
         to the quarantine.
     """
@@ -49,9 +49,9 @@ class Lookup:
         layout: Layout,
         verify: Verify,
         memory_bytes: int,
-        set_aside: Callable[[int, int], None],
+        removed: Callable[[int, int], None],
     ) -> None:
-        self._layout, self._verify, self._set_aside = layout, verify, set_aside
+        self._layout, self._verify, self._removed = layout, verify, removed
         self._verified = Verified()
         self._held = Held(memory_bytes)
 
@@ -73,7 +73,7 @@ class Lookup:
             header, data, fingerprint = read_column(path, digest)
             entry = self._entry(header, data, fingerprint)
         except Damage:
-            self._quarantine(path)
+            self.quarantine(path)
             return None, "corrupt"
         except (ForeignFile, OSError, ValueError, MemoryError):
             # No file, another key's or a later version's; no permission, no memory.
@@ -90,14 +90,15 @@ class Lookup:
         buffers = (_buffer(header, data, number) for number in range(len(header.buffers)))
         return Entry(header.meta, tuple(buffers))
 
-    def _quarantine(self, path: str) -> None:
+    def quarantine(self, path: str) -> None:
+        """Set a damaged file aside, for the administrator to look at."""
         name = f"{os.path.basename(path)}.{os.urandom(4).hex()}"  # noqa: PTH119
         try:
             found = os.stat(path, follow_symlinks=False)  # noqa: PTH116
             os.rename(path, self._layout.quarantine / name)  # noqa: PTH104
         except OSError:
             return
-        self._set_aside(found.st_size, found.st_uid)
+        self._removed(found.st_size, found.st_uid)
 
 
 def _buffer(header: Header, data: NDArray[np.uint8], number: int) -> NDArray[Any]:

@@ -108,6 +108,22 @@ class Space:
             self.evictions += count + evicted
             return count + evicted
 
+    def remove(self, stored: Iterable[Stored]) -> tuple[int, int]:
+        """Remove columns whatever the limits are.
+
+        Returns
+        -------
+        int, int
+            How many went, and the bytes that they occupied.
+        """
+        count = nbytes = 0
+        for one in stored:
+            if remove_column(one.path):
+                self._ledger.mark(_hash(one), EVICTED)
+                self._ledger.add_used(-one.nbytes, one.uid)
+                count, nbytes = count + 1, nbytes + one.nbytes
+        return count, nbytes
+
     def _excess(self, volume: Volume, uid: int, wanted_bytes: int) -> int:
         return max(
             self.limits.excess(volume, self._ledger.used_bytes, wanted_bytes),

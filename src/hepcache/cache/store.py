@@ -15,6 +15,7 @@ from hepcache.cache.counters import Counters
 from hepcache.cache.directory import prepare
 from hepcache.cache.eviction import DEFAULT_POLICY, POLICIES
 from hepcache.cache.flight import Flight, Produce
+from hepcache.cache.inventory import Stored
 from hepcache.cache.ledger import EVICTED, Ledger
 from hepcache.cache.limits import Limits
 from hepcache.cache.lookup import Lookup, Verify
@@ -98,7 +99,7 @@ class ColumnCache:
         self.layout = prepare(self.directory, group=group)
         self._ledger = Ledger(self.layout.ledger, self.layout.locks)
         self._space = Space(self.layout, self._ledger, self.limits, POLICIES[eviction]())
-        self._lookup = Lookup(self.layout, verify, memory_bytes, self._set_aside)
+        self._lookup = Lookup(self.layout, verify, memory_bytes, self._quarantined)
         self._shelf = Shelf(self.layout, self._ledger, self._space, codec)
         self._residency = ResidencyIndex(self.layout)
         self._pending: dict[ColumnKey, Entry] = {}
@@ -126,13 +127,9 @@ class ColumnCache:
         directory = chosen.group_directory if group else chosen.cache_directory
         if directory is None:
             raise ConfigurationError("hepcache.cache.group", "a directory", None)
-        limits = Limits(
-            chosen.capacity_bytes, chosen.capacity_fraction, chosen.quota_bytes,
-            chosen.quota_fraction, chosen.run, chosen.cull, chosen.stop,
-        )  # fmt: skip
         return cls(
             directory,
-            limits=limits,
+            limits=Limits.configured(chosen),
             verify=chosen.verify,
             codec=chosen.codec,
             memory_bytes=chosen.memory_bytes,
@@ -227,6 +224,19 @@ class ColumnCache:
         atexit.unregister(self._at_exit)
         self.flush()
 
+    def remove(self, stored: Iterable[Stored]) -> tuple[int, int]:
+        """Remove columns as an eviction does; return how many went, and their bytes."""
+        return self._space.remove(stored)
+
+    def set_aside(self, path: str) -> None:
+        """Move a damaged file to the quarantine."""
+        self._lookup.quarantine(path)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes on the volume that stored columns are believed to occupy."""
+        return self._ledger.used_bytes
+
     def residency(self) -> dict[tuple[str, str], dict[int, int]]:
         """Return ``(uuid, tree)`` -> first entry of a segment -> bytes held."""
         return self._residency.held()
@@ -278,7 +288,7 @@ class ColumnCache:
             self._ledger.touch(number)
         return known.uses > 0
 
-    def _set_aside(self, nbytes: int, uid: int) -> None:
+    def _quarantined(self, nbytes: int, uid: int) -> None:
         self._space.release(nbytes, uid)
         self.counters.add("quarantined")
 

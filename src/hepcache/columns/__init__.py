@@ -3,7 +3,7 @@
 from hepcache.columns.column import Column, Counted, Flat, Nested
 from hepcache.columns.reader import Reader
 from hepcache.columns.source import Source, TreeRef
-from hepcache.columns.uproot_source import UprootSource, forget_sources, open_source
+from hepcache.columns.uproot_source import UprootSource, column_names, forget_sources, open_source
 
 __all__ = [
     "Column",
@@ -14,6 +14,7 @@ __all__ = [
     "Source",
     "TreeRef",
     "UprootSource",
+    "column_names",
     "forget_sources",
     "open_source",
 ]

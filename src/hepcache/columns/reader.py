@@ -67,9 +67,16 @@ class Reader:
         self._offsets: dict[ColumnKey, Offsets] = {}
 
     def prefetch(self, names: Sequence[str], start: int, stop: int) -> None:
-        """Fetch several columns at once, so that the origin is asked in one go."""
+        """Fetch several columns and their counters, so that the origin is asked in one go."""
         segments = self._segments(start, stop)
-        self._fetch([self._key(name, *segment) for name in names for segment in segments])
+        keys = [self._key(name, *segment) for name in names for segment in segments]
+        self._fetch(keys)
+        counters = {
+            self._key(column.counter, key.start, key.stop)
+            for key in keys
+            if isinstance(column := self._columns[key], Counted)
+        }
+        self._fetch(sorted(counters))
 
     def content(self, name: str, start: int, stop: int) -> Values | None:
         """Return a column's values, without the lists around them.
@@ -166,6 +173,8 @@ class Reader:
 
     def _fetch(self, keys: Sequence[ColumnKey]) -> None:
         wanted = [key for key in keys if key not in self._columns]
+        if not wanted:
+            return
         if self._cache is None:
             for key, column in self._read(wanted).items():
                 self._keep(key, column, "miss")

@@ -20,10 +20,10 @@ from hepcache.columns.origin import Origin, open_origin
 from hepcache.columns.plan import Plan, counter_of, plan
 from hepcache.columns.source import TreeRef
 from hepcache.errors import OriginError, UnknownColumnError
-from hepcache.fileset import look
+from hepcache.fileset import FileRecord, look
 from hepcache.telemetry import ReadLog
 
-__all__ = ["UprootSource", "forget_sources", "open_source"]
+__all__ = ["UprootSource", "column_names", "forget_sources", "open_source"]
 
 # A tree of 2656 branches takes most of a second to parse, so trees stay open
 # in the process from chunk to chunk; few, because each takes tens of MB.
@@ -200,6 +200,28 @@ def open_source(ref: TreeRef) -> UprootSource:
             # A thread may still read from it; the last reference closes the file.
             _open.popitem(last=False)
         return source
+
+
+def column_names(record: FileRecord) -> list[str]:
+    """Return the names of a file's columns, in its own order.
+
+    Parameters
+    ----------
+    record
+        What the catalogue knows of the file.
+
+    Raises
+    ------
+    OriginError
+        See :class:`UprootSource`.
+    """
+    boundaries = (0, record.entries)
+    ref = TreeRef(record.path, record.tree, record.uuid, record.tag, record.validator, boundaries)
+    source = UprootSource(ref)
+    try:
+        return [str(name) for name in source.tree.keys()]  # noqa: SIM118 - no dict
+    finally:
+        source.close()
 
 
 def forget_sources() -> None:

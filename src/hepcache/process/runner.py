@@ -20,7 +20,7 @@ from hepcache.process.upstream import (
     coffea_work,
 )
 from hepcache.process.upstream import Runner as CoffeaRunner
-from hepcache.process.work import RECORDS, Chunk, process_chunk
+from hepcache.process.work import COLUMNS, RECORDS, Chunk, process_chunk
 from hepcache.report.record import RunRecord, versions
 from hepcache.settings import settings
 from hepcache.telemetry import ChunkRecord
@@ -142,11 +142,13 @@ class Runner(CoffeaRunner):
         self._problems = {}
         out = super()._run_impl(fileset, processor_instance, **options)
         if isinstance(out, dict):
-            records = out.pop(RECORDS, [])
-            self.run_record = self._recorded(records, began, time.perf_counter() - clock)
+            records, columns = out.pop(RECORDS, []), out.pop(COLUMNS, set())
+            self.run_record = self._recorded(records, columns, began, time.perf_counter() - clock)
         return out
 
-    def _recorded(self, records: list[ChunkRecord], began: float, wall_s: float) -> RunRecord:
+    def _recorded(
+        self, records: list[ChunkRecord], columns: set[str], began: float, wall_s: float
+    ) -> RunRecord:
         journal = getattr(self.executor, "journal", None)
         chunks = [_attributed(one) for one in records]
         hosts = dict(journal.threads) if journal is not None else {}
@@ -162,6 +164,7 @@ class Runner(CoffeaRunner):
             settings={"chunksize": self.chunksize, "schema": getattr(self.schema, "__name__", "")},
             versions=versions(),
             problems=self._problems,
+            columns=sorted(columns),
         )
 
     @staticmethod

@@ -22,14 +22,17 @@ from hepcache.errors import ProcessorError
 from hepcache.process.events import EventsFactory, ReaderMapping
 from hepcache.process.forms import schema_form
 from hepcache.process.upstream import Accessed, WorkItem, key_to_tuple
-from hepcache.process.worker import cache_of, note_refill, task_owner, worker_host
+from hepcache.process.worker import cache_of, note_file, note_refill, task_owner, worker_host
 from hepcache.settings import settings
 from hepcache.telemetry import ChunkRecord, ReadLog
 
-__all__ = ["RECORDS", "Chunk", "process_chunk"]
+__all__ = ["COLUMNS", "RECORDS", "Chunk", "process_chunk"]
 
 RECORDS = "hepcache"
 """Key under which a chunk's record travels beside its output."""
+
+COLUMNS = "hepcache-columns"
+"""Key under which the names of the columns travel that were touched."""
 
 
 @dataclass(unsafe_hash=True, frozen=True)
@@ -99,7 +102,8 @@ def process_chunk(
     -------
     dict
         ``out``, ``processed``, ``metrics`` where wanted, and the chunk's
-        record in a list under :data:`RECORDS`.
+        record in a list under :data:`RECORDS`, and under :data:`COLUMNS` the
+        names of what it touched.
 
     Raises
     ------
@@ -118,7 +122,7 @@ def process_chunk(
     if checkpointer is not None and not isinstance(checkpointer, CheckpointerABC):
         raise TypeError("Expected checkpointer to derive from CheckpointerABC")
     if checkpointer is not None and (saved := checkpointer.load(metadata, processor)) is not None:
-        return {**saved, RECORDS: []}
+        return {**saved, RECORDS: [], COLUMNS: set()}
 
     clock = _Clock()
     log = ReadLog()
@@ -148,7 +152,9 @@ def process_chunk(
         result["metrics"] = _metrics(item, log, accessed, clock)
     if checkpointer is not None:
         checkpointer.save(result, metadata, processor)
-    return {**result, RECORDS: [_record(item, log, clock)]}
+    if log.origin_bytes:
+        note_file(item.uuid, item.tag, item.filename, item.dataset)
+    return {**result, RECORDS: [_record(item, log, clock)], COLUMNS: set(log.columns)}
 
 
 class _Clock:

@@ -14,6 +14,7 @@ from typing import Any
 from distributed import Worker, WorkerPlugin, get_worker
 
 from hepcache.cache import ColumnCache
+from hepcache.cache.provenance import Origin, note_origin
 from hepcache.cache.sharing import may_read, readable_by_group
 from hepcache.columns import forget_sources
 from hepcache.fileset.paths import location
@@ -28,6 +29,7 @@ __all__ = [
     "cache_of",
     "dask_setup",
     "forget",
+    "note_file",
     "note_refill",
     "settle",
     "task_owner",
@@ -38,6 +40,7 @@ __all__ = [
 _lock = threading.Lock()
 _cache: ColumnCache | None = None
 _group_cache: ColumnCache | None = None
+_noted: set[tuple[str, str, str]] = set()
 _refilled_bytes = 0
 _refilled_s = 0.0
 
@@ -173,6 +176,13 @@ def note_refill(log: ReadLog) -> None:
             _refilled_s += log.read_s + log.decode_s
 
 
+def note_file(uuid: str, tag: str, path: str, dataset: str) -> None:
+    """Remember where a content that is cached comes from, for people who look at the cache."""
+    if (uuid, tag, dataset) not in _noted:
+        note_origin(cache_of(path), uuid, tag, Origin(path, (dataset,)))
+        _noted.add((uuid, tag, dataset))
+
+
 def forget() -> None:
     """Drop this process's view of the cache, its open files and forms: a cold start."""
     global _cache, _group_cache
@@ -181,5 +191,6 @@ def forget() -> None:
             if cache is not None:
                 cache.close()
         _cache = _group_cache = None
+    _noted.clear()
     forget_sources()
     forget_forms()

@@ -45,6 +45,8 @@ class RunRecord:
         Software, and the client's machine.
     problems
         Files that were skipped, with the reason.
+    columns
+        Names of the columns that were touched.
     """
 
     run: str
@@ -57,6 +59,7 @@ class RunRecord:
     versions: Mapping[str, str] = field(default_factory=versions)
     machine: Mapping[str, Any] = field(default_factory=machine)
     problems: Mapping[str, str] = field(default_factory=dict)
+    columns: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON-ready values, with its schema's name and version."""
@@ -72,6 +75,7 @@ class RunRecord:
             "versions": dict(self.versions),
             "machine": dict(self.machine),
             "problems": dict(self.problems),
+            "columns": list(self.columns),
             "chunks": [chunk.to_dict() for chunk in self.chunks],
         }
 
@@ -104,6 +108,7 @@ class RunRecord:
                 versions=dict(data["versions"]),
                 machine=dict(data["machine"]),
                 problems=dict(data["problems"]),
+                columns=[str(name) for name in data.get("columns", ())],
             )
         except KeyError as error:
             raise RecordError(path, f"field {error} is missing; write it again") from error

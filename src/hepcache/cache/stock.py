@@ -1,0 +1,187 @@
+"""What a cache holds, seen as a whole: selected, added up, checked and removed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from hepcache.cache.files import read_column, verify_payloads
+from hepcache.cache.format import Damage, ForeignFile
+from hepcache.cache.inventory import Stored, columns
+from hepcache.cache.model import key_digest
+from hepcache.cache.provenance import Origin, origin_of
+from hepcache.cache.store import ColumnCache
+
+__all__ = ["Check", "Item", "check", "occupancy", "select"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A stored column, and where its file comes from.
+
+    Attributes
+    ----------
+    stored
+        What lies on the volume.
+    origin
+        Where it came from; ``None`` where nobody noted it.
+    """
+
+    stored: Stored
+    origin: Origin | None
+
+    @property
+    def dataset(self) -> str:
+        """The datasets' names, or the file's UUID where they are not known."""
+        if self.origin is not None:
+            return ", ".join(self.origin.datasets)
+        return self.stored.key.uuid if self.stored.key else "?"
+
+    @property
+    def path(self) -> str:
+        """The file's path, or its UUID where that is not known."""
+        if self.origin is not None:
+            return self.origin.path
+        return self.stored.key.uuid if self.stored.key else "?"
+
+    @property
+    def column(self) -> str:
+        """The column's name; ``"?"`` where it was too long for a file name."""
+        return self.stored.key.column if self.stored.key else "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a check of all columns found.
+
+    Attributes
+    ----------
+    sound, sound_bytes
+        Columns whose every byte is what was written, and their size.
+    damaged
+        Files that were set aside.
+    foreign
+        Files of another key or of a later version, left where they are.
+    """
+
+    sound: int
+    sound_bytes: int
+    damaged: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+
+def select(
+    cache: ColumnCache,
+    *,
+    datasets: Sequence[str] = (),
+    files: Sequence[str] = (),
+    names: Sequence[str] = (),
+) -> list[Item]:
+    """Return what is stored and matches.
+
+    Parameters
+    ----------
+    cache
+        The cache.
+    datasets, files, names
+        Patterns of datasets, of paths or UUIDs, and of columns, as in a
+        shell; without any, everything matches.
+    """
+    origins: dict[tuple[str, str], Origin | None] = {}
+    found = []
+    for stored in columns(cache.layout):
+        origin = None
+        if stored.key is not None:
+            content = stored.key.uuid, stored.key.tag
+            if content not in origins:
+                origins[content] = origin_of(cache, *content)
+            origin = origins[content]
+        item = Item(stored, origin)
+        of_file = (item.path, stored.key.uuid if stored.key else "")
+        of_dataset = origin.datasets if origin else ()
+        if (
+            _matches(datasets, of_dataset)
+            and _matches(files, of_file)
+            and _matches(names, (item.column,))
+        ):
+            found.append(item)
+    return found
+
+
+def occupancy(items: Iterable[Item], by: Callable[[Item], str]) -> dict[str, tuple[int, int]]:
+    """Return columns and bytes by a name, the largest first.
+
+    Parameters
+    ----------
+    items
+        What to add up.
+    by
+        Gives the name.
+    """
+    found: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for item in items:
+        count, nbytes = found[by(item)]
+        found[by(item)] = count + 1, nbytes + item.stored.nbytes
+    return dict(sorted(found.items(), key=lambda one: -one[1][1]))
+
+
+def check(
+    cache: ColumnCache,
+    items: Sequence[Item],
+    done: Callable[[int], None] = lambda _: None,
+    threads: int = 4,
+) -> Check:
+    """Read columns whole and compare them with their checksums.
+
+    Parameters
+    ----------
+    cache
+        The cache; workers may use it meanwhile.
+    items
+        What to check.
+    done
+        Told the size of each when it was read.
+    threads
+        Columns that are read at the same time.
+
+    Returns
+    -------
+    Check
+        What was found. Damaged files are set aside.
+    """
+
+    def one(item: Item) -> tuple[str, str, int]:
+        stored = item.stored
+        digest = None if stored.key is None else key_digest(stored.key)
+        verdict = "sound"
+        try:
+            header, data, _ = read_column(stored.path, digest)
+            verify_payloads(header, data)
+        except Damage:
+            cache.set_aside(stored.path)
+            verdict = "damaged"
+        except ForeignFile:
+            verdict = "foreign"
+        except OSError:
+            verdict = "gone"  # evicted meanwhile
+        done(stored.nbytes)
+        return verdict, stored.path, stored.nbytes
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(one, items))
+    sound = [nbytes for verdict, _, nbytes in found if verdict == "sound"]
+    return Check(
+        len(sound),
+        sum(sound),
+        tuple(path for verdict, path, _ in found if verdict == "damaged"),
+        tuple(path for verdict, path, _ in found if verdict == "foreign"),
+    )
+
+
+def _matches(patterns: Sequence[str], names: Iterable[str]) -> bool:
+    return not patterns or any(
+        fnmatchcase(name, pattern) for name in names for pattern in patterns
+    )

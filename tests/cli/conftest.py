@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import pytest
+
+from hepcache.cli import main
+
+
+class Hepcache:
+    """The command in this process: exit code, output and messages of one call."""
+
+    def __init__(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self._capsys, self._monkeypatch = capsys, monkeypatch
+
+    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
+        self._monkeypatch.setattr("sys.argv", ["hepcache", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+        out, err = self._capsys.readouterr()
+        return code, out, err
+
+
+@pytest.fixture
+def hepcache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Hepcache]:
+    monkeypatch.setenv("COLUMNS", "200")
+    with dask.config.set({"hepcache.catalogue": str(tmp_path / "c.sqlite")}):
+        yield Hepcache(capsys, monkeypatch)
