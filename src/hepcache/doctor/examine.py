@@ -1,0 +1,143 @@
+"""All checks of one machine, in the order in which they are read."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hepcache.cache.fscache import Snapshot, mount_of, snapshot
+from hepcache.cache.inventory import columns
+from hepcache.cache.layout import Layout
+from hepcache.cache.limits import Limits, look_at_volume
+from hepcache.doctor import facts
+from hepcache.doctor.finding import Finding
+from hepcache.doctor.machine import check_catalogue, check_clock, check_open_files
+from hepcache.doctor.nfs import check_daemon, check_module, check_mounts, check_path
+from hepcache.doctor.volume import (
+    check_capacity,
+    check_directory,
+    check_free_space,
+    check_locks,
+    check_maps,
+    check_volume,
+)
+from hepcache.fileset.database import on_local_volume
+from hepcache.fileset.paths import is_url, location
+from hepcache.report.machine import storage
+from hepcache.settings import Settings, settings
+
+__all__ = ["examine"]
+
+
+def examine(paths: Sequence[str] = (), *, root: Path = Path("/")) -> list[Finding]:
+    """Look at this machine as a home of a cache, and at paths as an origin.
+
+    Parameters
+    ----------
+    paths
+        Files or directories that are analysed; of those on NFS it is checked
+        that the kernel keeps what is read.
+    root
+        Where the kernel's files and the distribution's are found.
+
+    Returns
+    -------
+    list of Finding
+        One per check. The cache directory is not made where it is missing;
+        a file is written beside it and removed.
+
+    Raises
+    ------
+    ConfigurationError
+        A setting has the wrong type or range.
+    """
+    chosen = settings()
+    found = _volume_findings(chosen, chosen.cache_directory, group=False)
+    if chosen.group_directory is not None:
+        found += _volume_findings(chosen, chosen.group_directory, group=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    trial = facts.try_files(facts.existing(chosen.cache_directory))
+    catalogue = chosen.catalogue.expanduser().absolute()
+    parent = facts.existing(catalogue.parent)
+    return [
+        *found,
+        check_open_files(soft, hard),
+        check_clock(
+            trial.now_s,
+            trial.written_s,
+            Path(__file__).stat().st_ctime,
+            facts.clock_synchronised(),
+        ),
+        check_catalogue(
+            catalogue,
+            facts.catalogue_problem(catalogue),
+            exists=catalogue.exists(),
+            local=on_local_volume(parent),
+        ),
+        *_nfs_findings(paths, snapshot(root / "proc"), root),
+    ]
+
+
+def _volume_findings(chosen: Settings, directory: Path, *, group: bool) -> list[Finding]:
+    directory = directory.expanduser().absolute()
+    problem = facts.directory_problem(directory, group=group)
+    place = facts.existing(directory)
+    volume, limits = look_at_volume(Layout(place)), _limits(chosen)
+    trial = facts.try_files(place)
+    found = [
+        check_directory(directory, problem, exists=directory.exists(), group=group),
+        check_volume(storage(place)),
+        check_free_space(volume, limits),
+        check_capacity(volume, limits, 0 if problem else _used_bytes(directory, group=group)),
+        check_locks(trial.locks_error),
+        check_maps(trial.maps_error),
+    ]
+    if group:
+        found[1:] = [replace(one, check=f"group's {one.check}") for one in found[1:]]
+    return found
+
+
+def _limits(chosen: Settings) -> Limits:
+    return Limits(
+        capacity_bytes=chosen.capacity_bytes,
+        capacity_fraction=chosen.capacity_fraction,
+        run=chosen.run,
+        cull=chosen.cull,
+        stop=chosen.stop,
+    )
+
+
+def _used_bytes(directory: Path, *, group: bool) -> int:
+    # Counted anew, since opening the cache's own memory of it could begin it.
+    return sum(stored.nbytes for stored in columns(Layout(directory, group=group)))
+
+
+def _nfs_findings(paths: Sequence[str], seen: Snapshot, root: Path) -> list[Finding]:
+    found, asked = [check_mounts(seen.nfs_mounts)], bool(seen.cached_mounts)
+    for path in paths:
+        if is_url(path):
+            found.append(check_path(path, None, seen))
+            continue
+        place = Path(location(path))
+        if not place.exists():
+            found.append(
+                Finding(path, "wrong", "there is no such file", "sudo mount -a, or another path")
+            )
+            continue
+        mount = mount_of(os.path.realpath(place), seen.mounts or ())
+        found.append(check_path(path, mount, seen))
+        asked |= mount is not None and mount.nfs
+    if not asked:
+        return found
+    family = facts.family(root)
+    elsewhere = "another dir in /etc/cachefilesd.conf, then sudo systemctl restart cachefilesd"
+    volume = check_volume(storage(facts.fscache_directory(root)), "FS-Cache volume")
+    return [
+        *found,
+        check_module(facts.module_state(root, "cachefiles"), family),
+        check_daemon(seen, running=facts.running(root / "proc", "cachefilesd"), family=family),
+        replace(volume, fix=elsewhere) if volume.fix.startswith("export") else volume,
+    ]
