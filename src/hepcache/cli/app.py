@@ -13,7 +13,6 @@ from hepcache.cli.cache import cache
 from hepcache.cli.catalogue import catalogue
 from hepcache.cli.demo import demo
 from hepcache.cli.doctor import doctor
-from hepcache.cli.doctor import doctor
 from hepcache.cli.recompress import recompress
 from hepcache.cli.report import report
 from hepcache.cli.run import run
@@ -38,7 +37,6 @@ app.command()(run)
 app.add_typer(sample, name="sample")
 app.command()(recompress)
 app.add_typer(cache, name="cache")
-app.command()(doctor)
 app.command()(doctor)
 app.add_typer(bench, name="bench")
 app.add_typer(report, name="report")
