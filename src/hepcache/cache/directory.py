@@ -88,7 +88,7 @@ def _check_directory(path: Path, root: Path, *, group: bool) -> None:
 
 
 def _check_group(path: Path, root: Path, mode: int, gid: int) -> None:
-    if gid not in {os.getegid(), *os.getgroups()}:
+    if os.geteuid() != 0 and gid not in {os.getegid(), *os.getgroups()}:
         raise CacheDirectoryError(
             str(root), f"{path} belongs to group id {gid}, of which you are not a member"
         )
