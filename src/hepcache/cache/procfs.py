@@ -49,7 +49,7 @@ class Mount:
     source
         What is mounted: a device, or ``server:/export``.
     filesystem
-        Its type, such as ``ext4`` or ``nfs4``.
+        Its type.
     device
         Major and minor number, ``"0:42"``: the same for all mounts of one superblock.
     options
@@ -188,10 +188,8 @@ class Backend:
 
     Attributes
     ----------
-    name
-        The cache's tag.
-    active
-        Whether it takes and gives now.
+    name, active
+        The cache's tag, and whether it takes and gives now.
     """
 
     name: str
@@ -293,7 +291,7 @@ def parse_backends(text: str) -> tuple[Backend, ...]:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.split() if word.isdigit()]
+    return [int(word) for word in text.split() if word.isdecimal()]
 
 
 def _plain(name: str) -> str:

@@ -31,7 +31,7 @@ _DAEMON: dict[Family, str] = {
     "redhat": "sudo dnf install cachefilesd && sudo systemctl enable --now cachefilesd",
     "other": "install cachefilesd, then sudo systemctl enable --now cachefilesd",
 }
-_KEPT = ("ro", "rw", "vers=", "proto=", "sec=", "port=", "nosharecache")
+_KEPT = ("vers=", "proto=", "sec=", "port=", "nosharecache")
 
 
 def check_mounts(mounts: Sequence[Mount]) -> Finding:
@@ -74,7 +74,9 @@ def check_path(path: str, mount: Mount | None, seen: Snapshot) -> Finding:
 
 
 def _mend(mount: Mount) -> str:
-    kept = sorted(option for option in mount.options if option.startswith(_KEPT))
+    # The mount's own options say "ro" where the superblock's may say "rw".
+    kept = ["ro"] if "ro" in mount.options else []
+    kept += sorted(option for option in mount.options if option.startswith(_KEPT))
     place, options = quote(mount.mount_point), ",".join([*kept, "fsc"])
     return (
         f"sudo umount {place} && sudo mount -t {mount.filesystem} -o {options} "
