@@ -21,7 +21,7 @@ from hepcache.process.upstream import DaskExecutor, WorkItem, compress, decompre
 from hepcache.process.work import Chunk
 from hepcache.process.worker import settle
 
-__all__ = ["Executor", "Journal"]
+__all__ = ["Executor", "Journal", "current_client"]
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Executor(DaskExecutor):
             return result
         if not items:
             return accumulator, 0
-        client = self.client or _current_client()
+        client = self.client or current_client()
         self.journal.run = uuids.uuid4().hex[:12]
         futures = self._submit(client, items, function)
         try:
@@ -194,7 +194,14 @@ def _raise_if_failed(future: Future, item: WorkItem | None) -> None:
     raise error
 
 
-def _current_client() -> Client:
+def current_client() -> Client:
+    """Return the client that is in force here.
+
+    Raises
+    ------
+    ClusterError
+        There is none.
+    """
     try:
         return get_client()
     except ValueError:

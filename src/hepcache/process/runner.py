@@ -12,6 +12,7 @@ from uuid import UUID
 from hepcache.chunks import cut, segment_boundaries
 from hepcache.fileset import Catalogue, FileRecord, FileSpec
 from hepcache.process.executor import Executor
+from hepcache.process.kernel import kernel_uses, looks
 from hepcache.process.upstream import (
     DaskExecutor,
     ExecutorBase,
@@ -139,11 +140,13 @@ class Runner(CoffeaRunner):
         if not isinstance(fileset, Mapping | str):
             fileset = self._known_chunks(list(fileset))
         began, clock = time.time(), time.perf_counter()
-        self._problems = {}
+        self._problems, kernels = {}, looks(self.executor)
         out = super()._run_impl(fileset, processor_instance, **options)
         if isinstance(out, dict):
             records, columns = out.pop(RECORDS, []), out.pop(COLUMNS, set())
-            self.run_record = self._recorded(records, columns, began, time.perf_counter() - clock)
+            uses = kernel_uses(kernels, looks(self.executor, {one.path for one in records}))
+            record = self._recorded(records, columns, began, time.perf_counter() - clock)
+            self.run_record = replace(record, kernels=uses)
         return out
 
     def _recorded(

@@ -10,6 +10,7 @@ from typing import Any
 
 from hepcache.errors import RecordError
 from hepcache.report.files import read_json, write_json
+from hepcache.report.kernel import KernelUse
 from hepcache.report.machine import machine, versions
 from hepcache.telemetry import ChunkRecord
 
@@ -47,6 +48,9 @@ class RunRecord:
         Files that were skipped, with the reason.
     columns
         Names of the columns that were touched.
+    kernels
+        What went through NFS and FS-Cache, for each kernel below the hosts
+        that has mounts which hold the run's files.
     """
 
     run: str
@@ -60,6 +64,7 @@ class RunRecord:
     machine: Mapping[str, Any] = field(default_factory=machine)
     problems: Mapping[str, str] = field(default_factory=dict)
     columns: Sequence[str] = ()
+    kernels: Sequence[KernelUse] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON-ready values, with its schema's name and version."""
@@ -76,6 +81,7 @@ class RunRecord:
             "machine": dict(self.machine),
             "problems": dict(self.problems),
             "columns": list(self.columns),
+            "kernels": [one.to_dict() for one in self.kernels],
             "chunks": [chunk.to_dict() for chunk in self.chunks],
         }
 
@@ -109,6 +115,7 @@ class RunRecord:
                 machine=dict(data["machine"]),
                 problems=dict(data["problems"]),
                 columns=[str(name) for name in data.get("columns", ())],
+                kernels=[KernelUse.from_dict(one) for one in data.get("kernels", ())],
             )
         except KeyError as error:
             raise RecordError(path, f"field {error} is missing; write it again") from error
