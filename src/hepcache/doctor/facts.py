@@ -66,15 +66,21 @@ def existing(path: Path) -> Path:
 def directory_problem(directory: Path, *, group: bool) -> str:
     """Return why a cache directory is refused, or could not be made; ``""`` if neither."""
     if not directory.exists():
-        parent = existing(directory)
-        if os.access(parent, os.W_OK | os.X_OK, effective_ids=True):
-            return ""
-        return f"it can't be made, because {parent} can't be written"
+        return _making_problem(existing(directory))
     try:
         prepare(directory, group=group)
     except CacheDirectoryError as error:
         return error.problem
     return ""
+
+
+def _making_problem(parent: Path) -> str:
+    # Tried, since permissions say little to root and nothing of a read-only volume.
+    try:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=".hepcache-doctor-"):
+            return ""
+    except OSError as error:
+        return f"it can't be made in {parent}: {error.strerror or error}"
 
 
 def try_files(directory: Path) -> Trial:
@@ -115,8 +121,7 @@ def catalogue_problem(path: Path) -> str:
     """Return why the catalogue can't be written; ``""`` where it can, or could be made."""
     parent = existing(path)
     if parent != path.expanduser().absolute():
-        writable = os.access(parent, os.W_OK | os.X_OK, effective_ids=True)
-        return "" if writable else f"it can't be made, because {parent} can't be written"
+        return _making_problem(parent)
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=1.0)
     except sqlite3.Error as error:
