@@ -146,19 +146,13 @@ class Space:
         return [one for one in stored if one.path not in gone], len(gone)
 
     def _candidates(self, stored: Sequence[Stored], hashes: np.ndarray) -> Candidates:
-        table, now = self._ledger.table()
-        slots = table[hashes % np.uint64(len(table))]
-        known = slots["key"] == hashes
-
-        def remembered(field: str) -> np.ndarray:
-            return np.where(known, slots[field], 0).astype(np.int64)
-
+        slots, now = self._ledger.slots(hashes)
         return Candidates(
             nbytes=np.array([one.nbytes for one in stored], dtype=np.int64),
             born=np.array([one.stored_ns for one in stored], dtype=np.int64),
-            last=remembered("last"),
-            gap=remembered("gap"),
-            uses=remembered("uses"),
+            last=slots["last"].astype(np.int64),
+            gap=slots["gap"].astype(np.int64),
+            uses=slots["uses"].astype(np.int64),
             group=np.array([_segment_hash(one.path) for one in stored], dtype=np.uint64),
             now=now,
         )
