@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 import shutil
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,66 +94,6 @@ def test_truncated_and_foreign_files_are_misses(cache: ColumnCache) -> None:
 def test_another_tag_is_another_column(cache: ColumnCache) -> None:
     cache.put(key(1, "old"), entry(1))
     assert cache.get(key(1, "new"))[0] is None
-
-
-def _fill(directory: Path, ready: object) -> None:
-    cache = ColumnCache(directory, capacity_bytes=1 << 30)
-    ready.set()
-    while True:
-        for number in range(50):
-            cache.put(key(number), entry(number, 20_000))
-
-
-def test_a_killed_filler_leaves_no_wrong_column(tmp_path: Path) -> None:
-    rng = random.Random(1)
-    for _ in range(25):
-        ready = FORK.Event()
-        process = FORK.Process(target=_fill, args=(tmp_path / "cache", ready))
-        process.start()
-        ready.wait(20)
-        process.join(rng.uniform(0, 0.02))
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        cache = ColumnCache(tmp_path / "cache", capacity_bytes=1 << 30)
-        for number in range(50):
-            found, _ = cache.get(key(number))
-            assert found is None or same(found, entry(number, 20_000))
-
-
-def _race(directory: Path, counts: object, start: object) -> None:
-    cache = ColumnCache(directory, capacity_bytes=1 << 30)
-    start.wait(20)
-    order = list(range(100))
-    random.Random(os.getpid()).shuffle(order)
-
-    def produce(missing: Sequence[ColumnKey]) -> dict[ColumnKey, Entry]:
-        made = {}
-        for one in missing:
-            number = one.start // 100
-            with counts.get_lock():
-                counts[number] += 1
-            made[one] = entry(number)
-        return made
-
-    for begin in range(0, 100, 10):
-        keys = [key(number) for number in order[begin : begin + 10]]
-        for one, (found, _) in cache.fetch(keys, produce).items():
-            assert same(found, entry(one.start // 100))
-    cache.close()
-
-
-def test_racing_processes_read_each_column_once(tmp_path: Path) -> None:
-    counts, start = FORK.Array("i", 100), FORK.Event()
-    processes = [
-        FORK.Process(target=_race, args=(tmp_path / "cache", counts, start)) for _ in range(4)
-    ]
-    for process in processes:
-        process.start()
-    start.set()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
-    assert list(counts) == [1] * 100
 
 
 def test_a_directory_that_vanishes_is_a_miss(cache: ColumnCache) -> None:

@@ -231,3 +231,23 @@ def test_the_plugin_raises_nothing_while_it_works(
 def test_impossible_clusters_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match="whole number from 1"):
         LocalCluster(**options)
+
+
+def test_warm_caches_serve_the_first_cycle(
+    cluster: LocalCluster, files: dict[str, object]
+) -> None:
+    from hepcache import warm
+
+    with pytest.raises(ConfigurationError, match="Jet_id"):
+        warm(files, ["Jet_idd"], cluster=cluster, status=False)
+    for cycle in range(2):
+        record = warm(files, ["Jet_*", "met"], cluster=cluster, status=False)
+        read = sum(chunk.origin_bytes for chunk in record.chunks)
+        assert (read == 0) == (cycle == 1)
+    assert set(record.columns) == {"nJet", "Jet_pt", "Jet_flag", "Jet_id", "met"}
+    with cluster.client() as client:
+        run = runner(client)
+        assert run(files, sums) == expected(6)
+    assert run.run_record.columns == ["Jet_id", "nJet"]
+    assert sum(chunk.origin_bytes for chunk in run.run_record.chunks) == 0
+    assert {chunk.owner for chunk in run.run_record.chunks} == {"host-0", "host-1"}

@@ -28,6 +28,7 @@ __all__ = ["Shelf"]
 
 _RATE = struct.Struct("<d")
 _GUESSED_RATE = 1e9  # of a volume that can't be measured, in bytes/s
+_SLOW_RATE = 1e8  # of the slowest volume that is worth a cache
 _LEAST_COST = 2e-10  # in s/byte: no codec decodes fast enough to be worth a trial below it
 
 
@@ -93,13 +94,11 @@ class Shelf:
     def _chosen(self, entry: Entry) -> Codec:
         if self._codec != "auto":
             return self._codec
-        volume = look_at_volume(self._layout)
-        cost = byte_cost(
-            self._ledger.used_bytes,
-            self._space.limits.capacity(volume),
-            page_cache_bytes(),
-            self._rate(),
-        )
+        capacity = self._space.limits.capacity(look_at_volume(self._layout))
+        used, memory = self._ledger.used_bytes, page_cache_bytes()
+        if byte_cost(used, capacity, memory, _SLOW_RATE) < _LEAST_COST:
+            return "raw"
+        cost = byte_cost(used, capacity, memory, self._rate())
         return choose(try_codecs(entry.buffers), cost) if cost > _LEAST_COST else "raw"
 
     def _rate(self) -> float:
