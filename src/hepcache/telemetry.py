@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-__all__ = ["CAUSES", "Cause", "ChunkRecord", "ReadLog"]
+__all__ = ["CAUSES", "Cause", "ChunkRecord", "MountUse", "ReadLog"]
 
 Cause = Literal["hit", "miss", "stolen", "evicted", "stale", "corrupt"]
 """Where a column of a segment came from; all but ``hit`` were read at the origin."""
@@ -106,3 +106,29 @@ class ChunkRecord:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON-ready values."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MountUse:
+    """What went through one NFS superblock between two snapshots.
+
+    Attributes
+    ----------
+    mount_points
+        All places where it is mounted; they share its counters.
+    source
+        ``server:/export``.
+    fsc
+        Whether it has the option ``fsc``.
+    application_bytes
+        Bytes that applications have read; memory maps are not counted.
+    server_bytes
+        Bytes read from the server. What is missing came from the page cache
+        or from FS-Cache; read-ahead can make it the larger number.
+    """
+
+    mount_points: tuple[str, ...]
+    source: str
+    fsc: bool
+    application_bytes: int
+    server_bytes: int

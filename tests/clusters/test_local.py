@@ -103,8 +103,11 @@ def test_cycle_two_reads_nothing_and_results_are_exact(
             records.append(run.run_record)
     assert outputs == [expected(6)] * 3
     assert sum(chunk.origin_bytes for chunk in records[0].chunks) > 0
+    assert records[0].stored_bytes > 0
+    assert records[0].stored_raw_bytes > 0
     for record in records[1:]:
         assert sum(chunk.origin_bytes for chunk in record.chunks) == 0
+        assert record.stored_bytes == 0
         assert {cause for chunk in record.chunks for cause in chunk.causes} == {"hit"}
         assert {chunk.host for chunk in record.chunks} == {"host-0", "host-1"}
         assert all(chunk.owner for chunk in record.chunks)

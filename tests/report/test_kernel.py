@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from hepcache.cache.fscache import MountUse
 from hepcache.errors import RecordError
 from hepcache.report import CycleReport, RunRecord
 from hepcache.report.kernel import KernelUse
+from hepcache.telemetry import MountUse
 
 STORE = MountUse(("/mnt/store", "/mnt/<bind>"), "server:/store", True, 67_108_864, 33_554_432)
 PLAIN = MountUse(("/mnt/plain data",), "server:/plain", False, 8_388_608, 0)

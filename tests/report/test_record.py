@@ -26,7 +26,8 @@ def test_a_record_survives_its_file(tmp_path, make_record, make_chunk, make_hot,
 def test_version_1_stays_readable(make_record, make_chunk):
     """The golden file was written by the first version of the schema; it never changes."""
     record = RunRecord.read(GOLDEN)
-    assert record.to_dict() == {**json.loads(GOLDEN.read_text()), "columns": [], "kernels": []}
+    golden = json.loads(GOLDEN.read_text())
+    assert {name: record.to_dict()[name] for name in golden} == golden
     assert record.chunks[0].causes == {"miss": 3}
     assert record.hosts == {"host-0": 1, "host-1": 1}
 

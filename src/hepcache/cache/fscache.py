@@ -26,8 +26,9 @@ from hepcache.cache.procfs import (
     parse_mountstats,
     parse_volumes,
 )
+from hepcache.telemetry import MountUse
 
-__all__ = ["Difference", "MountUse", "Snapshot", "difference", "mount_of", "snapshot"]
+__all__ = ["Difference", "Snapshot", "difference", "mount_of", "snapshot"]
 
 _COUNTER_LIMIT = 1 << 32  # FS-Cache counts in 32 bits and starts anew
 
@@ -69,32 +70,6 @@ class Snapshot:
             for one in self.statistics or ()
             if one.mount_point in devices
         }
-
-
-@dataclass(frozen=True, slots=True)
-class MountUse:
-    """What went through one NFS superblock between two snapshots.
-
-    Attributes
-    ----------
-    mount_points
-        All places where it is mounted; they share its counters.
-    source
-        ``server:/export``.
-    fsc
-        Whether it has the option ``fsc``.
-    application_bytes
-        Bytes that applications have read; memory maps are not counted.
-    server_bytes
-        Bytes read from the server. What is missing came from the page cache
-        or from FS-Cache; read-ahead can make it the larger number.
-    """
-
-    mount_points: tuple[str, ...]
-    source: str
-    fsc: bool
-    application_bytes: int
-    server_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,13 @@ class Journal:
         The run's id, which its task keys carry.
     threads
         Threads of every host.
+    stored
+        Bytes written to SSDs, and what they decode to.
     """
 
     run: str = ""
     threads: dict[str, int] = field(default_factory=dict)
+    stored: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -82,7 +85,8 @@ class Executor(DaskExecutor):
         futures = self._submit(client, items, function)
         try:
             merged = self._merged(client, futures, items)
-            client.run(settle)
+            written = list(client.run(settle).values())
+            self.journal.stored = sum(one for one, _ in written), sum(one for _, one in written)
             self._note_placement(client)
         finally:
             client.cancel(list(futures))

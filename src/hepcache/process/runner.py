@@ -168,6 +168,8 @@ class Runner(CoffeaRunner):
             versions=versions(),
             problems=self._problems,
             columns=sorted(columns),
+            stored_bytes=journal.stored[0] if journal is not None else 0,
+            stored_raw_bytes=journal.stored[1] if journal is not None else 0,
         )
 
     @staticmethod

@@ -41,6 +41,7 @@ _lock = threading.Lock()
 _cache: ColumnCache | None = None
 _group_cache: ColumnCache | None = None
 _noted: set[tuple[str, str, str]] = set()
+_settled = (0, 0)
 _refilled_bytes = 0
 _refilled_s = 0.0
 
@@ -97,10 +98,21 @@ async def dask_setup(worker: Worker) -> None:
     await worker.plugin_add(CachePlugin(), name=CachePlugin.name)
 
 
-async def settle(dask_worker: Worker) -> None:
-    """Write what is pending and tell the scheduler; for ``Client.run``."""
+async def settle(dask_worker: Worker) -> tuple[int, int]:
+    """Write what is pending and tell the scheduler; for ``Client.run``.
+
+    Returns
+    -------
+    int, int
+        Bytes written to the SSD since the last call, and what they decode to.
+    """
+    global _settled
     _flush()
     await dask_worker.heartbeat()
+    counts = [cache.counters for cache in (_cache, _group_cache) if cache is not None]
+    before = _settled
+    _settled = sum(one.filled_bytes for one in counts), sum(one.filled_raw_bytes for one in counts)
+    return _settled[0] - before[0], _settled[1] - before[1]
 
 
 def worker_cache() -> ColumnCache:
@@ -185,12 +197,13 @@ def note_file(uuid: str, tag: str, path: str, dataset: str) -> None:
 
 def forget() -> None:
     """Drop this process's view of the cache, its open files and forms: a cold start."""
-    global _cache, _group_cache
+    global _cache, _group_cache, _settled
     with _lock:
         for cache in (_cache, _group_cache):
             if cache is not None:
                 cache.close()
         _cache = _group_cache = None
+        _settled = (0, 0)
     _noted.clear()
     forget_sources()
     forget_forms()

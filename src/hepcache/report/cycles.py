@@ -160,9 +160,9 @@ class CycleReport(Sequence[RunRecord]):
         return fragment(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from hepcache.report.table import cycle_table
+        from hepcache.report.table import cycle_table, stored_text
 
-        yield cycle_table(self.summaries, title=self.title)
+        yield cycle_table(self.summaries, title=self.title, caption=stored_text(self.summaries))
 
 
 def _summary_dict(summary: Summary) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hepcache.cache.fscache import MountUse
+from hepcache.telemetry import MountUse
 
 __all__ = ["KernelUse"]
 

@@ -48,6 +48,8 @@ class RunRecord:
         Files that were skipped, with the reason.
     columns
         Names of the columns that were touched.
+    stored_bytes, stored_raw_bytes
+        Bytes that were written to the hosts' SSDs, and what they decode to.
     kernels
         What went through NFS and FS-Cache, for each kernel below the hosts
         that has mounts which hold the run's files.
@@ -64,6 +66,8 @@ class RunRecord:
     machine: Mapping[str, Any] = field(default_factory=machine)
     problems: Mapping[str, str] = field(default_factory=dict)
     columns: Sequence[str] = ()
+    stored_bytes: int = 0
+    stored_raw_bytes: int = 0
     kernels: Sequence[KernelUse] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,6 +85,8 @@ class RunRecord:
             "machine": dict(self.machine),
             "problems": dict(self.problems),
             "columns": list(self.columns),
+            "stored_bytes": self.stored_bytes,
+            "stored_raw_bytes": self.stored_raw_bytes,
             "kernels": [one.to_dict() for one in self.kernels],
             "chunks": [chunk.to_dict() for chunk in self.chunks],
         }
@@ -115,6 +121,8 @@ class RunRecord:
                 machine=dict(data["machine"]),
                 problems=dict(data["problems"]),
                 columns=[str(name) for name in data.get("columns", ())],
+                stored_bytes=int(data.get("stored_bytes", 0)),
+                stored_raw_bytes=int(data.get("stored_raw_bytes", 0)),
                 kernels=[KernelUse.from_dict(one) for one in data.get("kernels", ())],
             )
         except KeyError as error:

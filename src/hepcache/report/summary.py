@@ -95,6 +95,8 @@ class Summary:
         balance could save.
     median_chunk_s
         A typical chunk's seconds.
+    stored_bytes, stored_raw_bytes
+        Bytes that were written to SSDs, and what they decode to.
     hosts
         Every host that worked or could have, by name.
     """
@@ -118,6 +120,8 @@ class Summary:
     span_s: float
     tail_s: float
     median_chunk_s: float
+    stored_bytes: int
+    stored_raw_bytes: int
     hosts: tuple[HostSummary, ...]
 
     @property
@@ -183,6 +187,8 @@ def summarise(record: RunRecord) -> Summary:
         span_s=last - began,
         tail_s=last - sum(finishes) / len(finishes) if finishes else 0.0,
         median_chunk_s=_median([chunk.ended - chunk.began for chunk in chunks]),
+        stored_bytes=record.stored_bytes,
+        stored_raw_bytes=record.stored_raw_bytes,
         hosts=_hosts(record, began),
     )
 

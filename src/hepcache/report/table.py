@@ -67,6 +67,19 @@ def cycle_table(
     return table
 
 
+def stored_text(summaries: Sequence[Summary]) -> str | None:
+    """Return what the cycles left on the SSDs, against what they read at the origin."""
+    stored = sum(one.stored_bytes for one in summaries)
+    if not stored:
+        return None
+    raw = sum(one.stored_raw_bytes for one in summaries)
+    origin = sum(one.origin_bytes for one in summaries)
+    return (
+        f"SSDs received {bytes_text(stored)} ({bytes_text(raw)} decoded) "
+        f"for {bytes_text(origin)} read at the origin."
+    )
+
+
 def host_table(summary: Summary, *, title: str | None = None) -> Table:
     """Return the table of one cycle's hosts: load against fair share, hits and bytes."""
     table = Table(
