@@ -63,3 +63,10 @@ def test_a_bad_setting_is_one_line(doctor, monkeypatch: pytest.MonkeyPatch) -> N
     assert done.returncode == 2
     assert "hepcache.cache.run" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_help_reads_well(doctor) -> None:
+    done = doctor("--help")
+    assert done.returncode == 0
+    assert "Usage: hepcache doctor" in done.stdout
+    assert done.stderr == ""
