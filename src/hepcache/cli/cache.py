@@ -31,7 +31,7 @@ Directory = Annotated[
     typer.Option(
         "--directory",
         help="A cache, or a directory of caches such as a local cluster's; may be repeated "
-        "[default: setting hepcache.cache.directory].",
+        "[default: settings hepcache.cache.directory and hepcache.cache.group].",
     ),
 ]
 Dataset = Annotated[list[str] | None, typer.Option("--dataset", help="Only of such datasets.")]
@@ -217,7 +217,8 @@ def _caches(directories: list[Path] | None) -> list[ColumnCache]:
 
     chosen = settings()
     found: list[Path] = []
-    for root in directories or [chosen.cache_directory]:
+    configured = [chosen.cache_directory, chosen.group_directory]
+    for root in directories or [one for one in configured if one is not None]:
         below = [root, *sorted(root.glob("*")), *sorted(root.glob("local/*"))]
         here = [path for path in below if (path / "v1").is_dir() and (path / "ledger").is_file()]
         if not here:
