@@ -26,7 +26,7 @@ demo: setup ## Make a NanoAOD sample, run three cycles, print the table, write t
 	$(BIN)/hepcache demo --out out/demo
 
 test: setup ## Run the tests and the doctests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-live: setup ## Run the tests that start real servers, pools and machines
 	@if [ -d tests/live ]; then $(BIN)/python -m pytest tests/live; \
