@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from hepcache.cache import ColumnCache, ColumnKey, Entry
-from hepcache.cache.codecs import BLOSC, Codec, compress, decompress
-from hepcache.cache.economy import Trial, byte_cost, choose, measure_volume, try_codecs
-from hepcache.cache.format import Damage, ForeignFile
+from hepcache.cache.disk.codecs import BLOSC, Codec, compress, decompress
+from hepcache.cache.disk.format import Damage, ForeignFile
 from hepcache.cache.inventory import columns
 from hepcache.cache.model import entries_equal
+from hepcache.cache.room.economy import Trial, byte_cost, choose, measure_volume, try_codecs
 
 KEY = ColumnKey("u", "t", "Events", 0, 10, "Jet_pt")
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from hepcache.cache import ColumnCache, ColumnKey, Entry, Limits
-from hepcache.cache.files import remove_garbage
+from hepcache.cache.disk.files import remove_garbage
 from hepcache.cache.inventory import columns
 from hepcache.cache.model import entries_equal
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from hepcache.cache import Entry
-from hepcache.cache.codecs import Codec
-from hepcache.cache.files import encode, read_column, verify_payloads
-from hepcache.cache.format import FORMAT_VERSION, ForeignFile
-from hepcache.cache.layout import Layout
+from hepcache.cache.disk.codecs import Codec
+from hepcache.cache.disk.files import encode, read_column, verify_payloads
+from hepcache.cache.disk.format import FORMAT_VERSION, ForeignFile
+from hepcache.cache.disk.layout import Layout
 from hepcache.cache.lookup import Lookup
 from hepcache.cache.model import ColumnKey, entries_equal, key_digest
 

@@ -217,7 +217,10 @@ def test_columns_of_a_private_file_stay_private(
     private.write_bytes(b"root")
     public.chmod(0o644)
     private.chmod(0o600)
-    settings = {"hepcache.cache.directory": str(room / "own"), "hepcache.cache.group": str(group)}
+    settings = {
+        "hepcache.cache.directory": str(room / "own"),
+        "hepcache.cache.group": str(group),
+    }
     worker.forget()
     try:
         with dask.config.set(settings):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hepcache.cache import ColumnCache, ColumnKey, Entry, Limits
-from hepcache.cache import space as space_module
 from hepcache.cache.inventory import columns
-from hepcache.cache.limits import Volume
+from hepcache.cache.room import space as space_module
+from hepcache.cache.room.limits import Volume
 
 MB = 1 << 20
 GB = 1 << 30
@@ -153,7 +153,7 @@ def test_a_guest_keeps_what_it_reads_twice(tmp_path: Path) -> None:
 def test_a_clock_that_goes_back_confuses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hepcache.cache import ledger
+    from hepcache.cache.room import ledger
 
     cache = ColumnCache(tmp_path, capacity_bytes=2 * MB, eviction="lru", codec="raw")
     now = [2_000_000_000_000_000_000]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hepcache.cache.limits import Limits, Volume
+from hepcache.cache.room.limits import Limits, Volume
 from hepcache.doctor.volume import (
     check_capacity,
     check_directory,

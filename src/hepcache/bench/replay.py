@@ -18,7 +18,7 @@ import numpy as np
 from hepcache.bench.traces import Trace
 from hepcache.cache.eviction import POLICIES, Candidates, EvictionPolicy
 from hepcache.cache.eviction.candidates import smoothed
-from hepcache.cache.limits import Limits
+from hepcache.cache.room.limits import Limits
 
 __all__ = ["REPLAYS", "hit_ratio"]
 
@@ -30,7 +30,7 @@ class _Replay(Protocol):
 
 
 class Batches:
-    """A policy of the cache's, called as :class:`hepcache.cache.space.Space` calls it."""
+    """A policy of the cache's, called as :class:`hepcache.cache.room.space.Space` calls it."""
 
     def __init__(self, trace: Trace, policy: EvictionPolicy) -> None:
         self._trace, self._policy = trace, policy

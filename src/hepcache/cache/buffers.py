@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hepcache.cache.inventory import columns
 from hepcache.cache.model import ColumnKey, Entry
-from hepcache.cache.space import remove_column
+from hepcache.cache.room.space import remove_column
 from hepcache.cache.store import ColumnCache
 
 __all__ = ["BufferMapping", "cachestrategy"]

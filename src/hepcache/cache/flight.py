@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hepcache.cache.locks import ByteLocks
+from hepcache.cache.disk.locks import ByteLocks
 from hepcache.cache.model import ColumnKey, Entry, key_digest, slot_hash
 from hepcache.cache.writer import Writer
 from hepcache.telemetry import Cause

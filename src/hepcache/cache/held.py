@@ -6,7 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 
-from hepcache.cache.files import Fingerprint
+from hepcache.cache.disk.files import Fingerprint
 from hepcache.cache.model import Entry
 
 __all__ = ["Held"]

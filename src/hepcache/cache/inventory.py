@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from os import DirEntry
 
-from hepcache.cache.layout import SUFFIX, Layout, from_file_name, scan
+from hepcache.cache.disk.layout import SUFFIX, Layout, from_file_name, scan
 from hepcache.cache.model import ColumnKey
 
 __all__ = ["Stored", "columns", "segment_range"]

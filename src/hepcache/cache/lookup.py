@@ -13,11 +13,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hepcache.cache.codecs import RAW, decompress
-from hepcache.cache.files import Fingerprint, read_column, verify_payload, verify_payloads
-from hepcache.cache.format import Damage, ForeignFile, Header
+from hepcache.cache.disk.codecs import RAW, decompress
+from hepcache.cache.disk.files import Fingerprint, read_column, verify_payload, verify_payloads
+from hepcache.cache.disk.format import Damage, ForeignFile, Header
+from hepcache.cache.disk.layout import Layout
 from hepcache.cache.held import Held
-from hepcache.cache.layout import Layout
 from hepcache.cache.model import ColumnKey, Entry
 from hepcache.cache.verified import Verified
 from hepcache.telemetry import Cause

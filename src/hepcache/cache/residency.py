@@ -7,8 +7,8 @@ import threading
 import time
 from dataclasses import dataclass
 
+from hepcache.cache.disk.layout import SUFFIX, Layout, from_file_name, scan
 from hepcache.cache.inventory import segment_range
-from hepcache.cache.layout import SUFFIX, Layout, from_file_name, scan
 
 __all__ = ["ResidencyIndex"]
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import struct
 
-from hepcache.cache.blobs import read_blob, write_blob
-from hepcache.cache.codecs import Codec, CodecName
-from hepcache.cache.directory import prepare
-from hepcache.cache.economy import (
+from hepcache.cache.disk.blobs import read_blob, write_blob
+from hepcache.cache.disk.codecs import Codec, CodecName
+from hepcache.cache.disk.directory import prepare
+from hepcache.cache.disk.files import encode, replace_file
+from hepcache.cache.disk.format import storable
+from hepcache.cache.disk.layout import Layout
+from hepcache.cache.model import ColumnKey, Entry, key_digest, slot_hash
+from hepcache.cache.room.economy import (
     byte_cost,
     choose,
     measure_volume,
     page_cache_bytes,
     try_codecs,
 )
-from hepcache.cache.files import encode, replace_file
-from hepcache.cache.format import storable
-from hepcache.cache.layout import Layout
-from hepcache.cache.ledger import Ledger
-from hepcache.cache.limits import look_at_volume
-from hepcache.cache.model import ColumnKey, Entry, key_digest, slot_hash
-from hepcache.cache.space import Space
+from hepcache.cache.room.ledger import Ledger
+from hepcache.cache.room.limits import look_at_volume
+from hepcache.cache.room.space import Space
 from hepcache.errors import CacheDirectoryError
 
 __all__ = ["Shelf"]

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from hepcache.cache.files import read_column, verify_payloads
-from hepcache.cache.format import Damage, ForeignFile
+from hepcache.cache.disk.files import read_column, verify_payloads
+from hepcache.cache.disk.format import Damage, ForeignFile
 from hepcache.cache.inventory import Stored, columns
 from hepcache.cache.model import key_digest
 from hepcache.cache.provenance import Origin, origin_of

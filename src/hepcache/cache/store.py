@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hepcache.cache.blobs import read_blob, write_blob
-from hepcache.cache.codecs import CodecName
 from hepcache.cache.counters import Counters
-from hepcache.cache.directory import prepare
+from hepcache.cache.disk.blobs import read_blob, write_blob
+from hepcache.cache.disk.codecs import CodecName
+from hepcache.cache.disk.directory import prepare
 from hepcache.cache.eviction import DEFAULT_POLICY, POLICIES
 from hepcache.cache.flight import Flight, Produce
 from hepcache.cache.inventory import Stored
-from hepcache.cache.ledger import EVICTED, Ledger
-from hepcache.cache.limits import Limits
 from hepcache.cache.lookup import Lookup, Verify
 from hepcache.cache.model import ColumnKey, Entry, key_digest, slot_hash
 from hepcache.cache.residency import ResidencyIndex
+from hepcache.cache.room.ledger import EVICTED, Ledger
+from hepcache.cache.room.limits import Limits
+from hepcache.cache.room.space import Space
 from hepcache.cache.shelf import Shelf
-from hepcache.cache.space import Space
 from hepcache.cache.writer import Writer
 from hepcache.errors import CacheDirectoryError, ConfigurationError
 from hepcache.settings import settings

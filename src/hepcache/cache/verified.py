@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from hepcache.cache.files import Fingerprint
+from hepcache.cache.disk.files import Fingerprint
 
 __all__ = ["Verified"]
 

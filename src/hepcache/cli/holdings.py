@@ -15,7 +15,7 @@ __all__ = ["info_of", "info_table", "line_of", "occupancy_table"]
 
 def info_of(one: ColumnCache, items: list[Item]) -> dict[str, Any]:
     """Return the figures of a cache and of what it holds."""
-    from hepcache.cache.limits import look_at_volume
+    from hepcache.cache.room.limits import look_at_volume
     from hepcache.cache.stock import occupancy
 
     volume = look_at_volume(one.layout)

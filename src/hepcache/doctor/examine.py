@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hepcache.cache.disk.layout import Layout
 from hepcache.cache.fscache import Snapshot, mount_of, snapshot
 from hepcache.cache.inventory import columns
-from hepcache.cache.layout import Layout
-from hepcache.cache.limits import Limits, look_at_volume
+from hepcache.cache.room.limits import Limits, look_at_volume
 from hepcache.doctor import facts
 from hepcache.doctor.finding import Finding
 from hepcache.doctor.machine import check_catalogue, check_clock, check_open_files

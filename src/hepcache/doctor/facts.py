@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hepcache.cache.directory import prepare
-from hepcache.cache.locks import ByteLocks
-from hepcache.cache.mapping import map_file
+from hepcache.cache.disk.directory import prepare
+from hepcache.cache.disk.locks import ByteLocks
+from hepcache.cache.disk.mapping import map_file
 from hepcache.doctor.nfs import Family, ModuleState
 from hepcache.errors import CacheDirectoryError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from hepcache.cache.limits import Limits, Volume
+from hepcache.cache.room.limits import Limits, Volume
 from hepcache.doctor.finding import Finding
 from hepcache.report.units import bytes_text, ratio_text
 

@@ -64,7 +64,7 @@ class BufferRecord:
     dtype, shape
         Of the decoded array.
     codec
-        Number of the codec of :mod:`hepcache.cache.codecs`; 0 is none.
+        Number of the codec of :mod:`hepcache.cache.disk.codecs`; 0 is none.
     offset, stored_bytes
         Position of the payload in the file and its length without padding.
     raw_bytes

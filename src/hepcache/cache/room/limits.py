@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from hepcache.cache.layout import Layout
+from hepcache.cache.disk.layout import Layout
 from hepcache.settings import Settings
 
 __all__ = ["Limits", "Volume", "look_at_volume"]

@@ -13,8 +13,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from hepcache.cache.codecs import BLOSC, RAW, Codec, compress
-from hepcache.cache.format import (
+from hepcache.cache.disk.codecs import BLOSC, RAW, Codec, compress
+from hepcache.cache.disk.format import (
     PREAMBLE_BYTES,
     BufferRecord,
     Damage,
@@ -25,8 +25,8 @@ from hepcache.cache.format import (
     parse_header,
     peek_digest,
 )
-from hepcache.cache.layout import Layout, make_directories, scan
-from hepcache.cache.mapping import map_file
+from hepcache.cache.disk.layout import Layout, make_directories, scan
+from hepcache.cache.disk.mapping import map_file
 from hepcache.cache.model import Entry
 
 __all__ = [

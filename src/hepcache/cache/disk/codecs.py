@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hepcache.cache.format import Damage, ForeignFile
+from hepcache.cache.disk.format import Damage, ForeignFile
 
 __all__ = ["BLOSC", "RAW", "Codec", "CodecName", "compress", "decompress"]
 
@@ -20,7 +20,7 @@ Codec = Literal["raw", "lz4", "zstd"]
 """How a buffer is kept."""
 
 CodecName = Literal["auto", "raw", "lz4", "zstd"]
-"""What may be asked for; ``auto`` chooses by :mod:`hepcache.cache.economy`."""
+"""What may be asked for; ``auto`` chooses by :mod:`hepcache.cache.room.economy`."""
 
 RAW, BLOSC = 0, 1
 """Numbers in the file format. A Blosc frame says itself what is in it."""

@@ -7,8 +7,8 @@ import struct
 
 import xxhash
 
-from hepcache.cache.files import replace_file
-from hepcache.cache.layout import Layout
+from hepcache.cache.disk.files import replace_file
+from hepcache.cache.disk.layout import Layout
 
 __all__ = ["read_blob", "write_blob"]
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hepcache.cache.disk.locks import exclusive
 from hepcache.cache.eviction.candidates import smoothed
-from hepcache.cache.locks import exclusive
 
 __all__ = ["EVICTED", "SLOT", "Ledger", "Slot"]
 

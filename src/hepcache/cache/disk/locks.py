@@ -27,7 +27,7 @@ class ByteLocks:
     Parameters
     ----------
     path
-        The file of locks, as :func:`~hepcache.cache.directory.prepare` makes it.
+        The file of locks, as :func:`~hepcache.cache.disk.directory.prepare` makes it.
 
     Notes
     -----

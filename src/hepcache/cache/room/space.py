@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import xxhash
 
+from hepcache.cache.disk.files import remove_garbage, stored_digest
+from hepcache.cache.disk.layout import Layout
+from hepcache.cache.disk.locks import exclusive
 from hepcache.cache.eviction import Candidates, EvictionPolicy
-from hepcache.cache.files import remove_garbage, stored_digest
 from hepcache.cache.inventory import Stored, columns
-from hepcache.cache.layout import Layout
-from hepcache.cache.ledger import EVICTED, Ledger
-from hepcache.cache.limits import Limits, Volume, look_at_volume
-from hepcache.cache.locks import exclusive
 from hepcache.cache.model import key_digest, slot_hash
+from hepcache.cache.room.ledger import EVICTED, Ledger
+from hepcache.cache.room.limits import Limits, Volume, look_at_volume
 
 __all__ = ["Space", "occupied", "remove_column"]
 

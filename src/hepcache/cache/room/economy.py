@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from hepcache.cache.codecs import BLOSC, Codec, compress, decompress
+from hepcache.cache.disk.codecs import BLOSC, Codec, compress, decompress
 
 __all__ = ["ByteCost", "Trial", "byte_cost", "choose", "measure_volume", "try_codecs"]
 

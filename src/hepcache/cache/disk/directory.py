@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from hepcache.cache.layout import Layout, make_directories
+from hepcache.cache.disk.layout import Layout, make_directories
 from hepcache.errors import CacheDirectoryError
 
 __all__ = ["prepare"]
