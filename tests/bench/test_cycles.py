@@ -80,7 +80,8 @@ def test_the_first_cycle_reads_the_origin_and_the_others_nothing(ran, sample):
     assert told == [1, 2, 3]
     assert first.hit_ratio == 0
     size = sum(path.stat().st_size for path in sample.glob("*.root"))
-    assert 0.5 * size < first.origin_bytes < 1.2 * size
+    # Two hosts may each need the branch list of a file that they share.
+    assert 0.5 * size < first.origin_bytes < 2 * size
     for one in hot:
         assert one.hit_ratio == 1
         assert one.origin_bytes == 0
