@@ -92,5 +92,4 @@ def _blosc() -> Any:
     # Half a second, which a cache of raw columns need not pay.
     from numcodecs import blosc
 
-    blosc.use_threads = False  # the tasks of a worker are its threads
     return blosc
