@@ -8,36 +8,40 @@ from typing import Annotated
 
 import typer
 
+from hepcache.cli.cluster import (
+    CacheDirectory,
+    Chunksize,
+    Files,
+    Hosts,
+    Scheduler,
+    SkipBadFiles,
+    TreeName,
+    WorkersPerHost,
+    fileset_of,
+    opened,
+)
+
 __all__ = ["run"]
 
 
 def run(
     processor: Annotated[str, typer.Argument(help="FILE.py:NAME or MODULE:NAME.")],
-    fileset: Annotated[
-        list[str],
-        typer.Argument(help="A fileset's JSON, or ROOT files, globs and directories."),
-    ],
-    hosts: Annotated[int, typer.Option(help="Simulated hosts on this machine.")] = 2,
-    workers_per_host: Annotated[int, typer.Option(help="Worker processes of a host.")] = 1,
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a running Dask scheduler to use instead.")
-    ] = None,
+    fileset: Files,
+    hosts: Hosts = 2,
+    workers_per_host: WorkersPerHost = 1,
+    scheduler: Scheduler = None,
     cycles: Annotated[int, typer.Option(min=1, help="How often to run it in a row.")] = 1,
-    chunksize: Annotated[int, typer.Option(min=1, help="Entries per chunk.")] = 100_000,
+    chunksize: Chunksize = 100_000,
     maxchunks: Annotated[int | None, typer.Option(help="Chunks per dataset, at most.")] = None,
     schema: Annotated[
         str, typer.Option(help="One of coffea's schemas, or MODULE:NAME.")
     ] = "NanoAODSchema",
-    treename: Annotated[str, typer.Option(help="Tree of files that name none.")] = "Events",
+    treename: TreeName = "Events",
     processor_args: Annotated[
         str | None, typer.Option(help='Arguments of the processor, as JSON: {"btag": 0.7}.')
     ] = None,
-    skip_bad_files: Annotated[
-        bool, typer.Option("--skip-bad-files", help="Leave out files that can't be read.")
-    ] = False,
-    cache_directory: Annotated[
-        Path | None, typer.Option(help="Where the simulated hosts keep their caches.")
-    ] = None,
+    skip_bad_files: SkipBadFiles = False,
+    cache_directory: CacheDirectory = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for the output (out.coffea) and the report.")
     ] = None,
@@ -52,32 +56,20 @@ def run(
     """
     arguments = _arguments(processor_args)
     # Imported here: coffea takes seconds, and --help must not.
-    from contextlib import ExitStack
-
     from coffea.util import save
-    from distributed import Client
     from rich.console import Console
 
     from hepcache.cli.bench import write_report
-    from hepcache.clusters import LocalCluster, attach
-    from hepcache.fileset import load_fileset
     from hepcache.process.load import load_processor, load_schema
     from hepcache.report import CycleReport
     from hepcache.session import analyse
 
     made = load_processor(processor, arguments)
     chosen = load_schema(schema)
-    files = load_fileset(fileset[0] if len(fileset) == 1 else fileset, treename=treename)
+    files = fileset_of(fileset, treename)
     console = Console(stderr=json)
     records = []
-    with ExitStack() as stack:
-        cluster: LocalCluster | Client
-        if scheduler is None:
-            cluster = stack.enter_context(
-                LocalCluster(hosts, workers_per_host, cache_directory=cache_directory)
-            )
-        else:
-            cluster = attach(stack.enter_context(Client(scheduler)))
+    with opened(scheduler, hosts, workers_per_host, cache_directory) as cluster:
         for number in range(1, cycles + 1):
             output, record = analyse(
                 files, made, cluster=cluster, treename=treename, schema=chosen,

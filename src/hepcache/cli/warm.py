@@ -8,13 +8,24 @@ from typing import Annotated
 
 import typer
 
+from hepcache.cli.cluster import (
+    CacheDirectory,
+    Chunksize,
+    Files,
+    Hosts,
+    Scheduler,
+    SkipBadFiles,
+    TreeName,
+    WorkersPerHost,
+    fileset_of,
+    opened,
+)
+
 __all__ = ["warm"]
 
 
 def warm(
-    fileset: Annotated[
-        list[str], typer.Argument(help="A fileset's JSON, or ROOT files, globs and directories.")
-    ],
+    fileset: Files,
     columns: Annotated[
         str | None,
         typer.Option(help="Names or patterns of columns, with commas: 'nJet,Jet_*'."),
@@ -23,19 +34,13 @@ def warm(
         Path | None,
         typer.Option(help="A run's record or report.json: the columns that it touched."),
     ] = None,
-    hosts: Annotated[int, typer.Option(help="Simulated hosts on this machine.")] = 2,
-    workers_per_host: Annotated[int, typer.Option(help="Worker processes of a host.")] = 1,
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a running Dask scheduler to use instead.")
-    ] = None,
-    chunksize: Annotated[int, typer.Option(min=1, help="Entries per chunk.")] = 100_000,
-    treename: Annotated[str, typer.Option(help="Tree of files that name none.")] = "Events",
-    skip_bad_files: Annotated[
-        bool, typer.Option("--skip-bad-files", help="Leave out files that can't be read.")
-    ] = False,
-    cache_directory: Annotated[
-        Path | None, typer.Option(help="Where the simulated hosts keep their caches.")
-    ] = None,
+    hosts: Hosts = 2,
+    workers_per_host: WorkersPerHost = 1,
+    scheduler: Scheduler = None,
+    chunksize: Chunksize = 100_000,
+    treename: TreeName = "Events",
+    skip_bad_files: SkipBadFiles = False,
+    cache_directory: CacheDirectory = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object and nothing else.")
     ] = False,
@@ -48,26 +53,13 @@ def warm(
     if (columns is None) == (like is None):
         raise typer.BadParameter("give --columns or --like, one of the two")
     # Imported here: coffea takes seconds, and --help must not.
-    from contextlib import ExitStack
-
-    from distributed import Client
-
-    from hepcache.clusters import LocalCluster, attach
-    from hepcache.fileset import load_fileset
     from hepcache.report.summary import summarise
     from hepcache.report.units import bytes_text, count_text, seconds_text
     from hepcache.session import warm as warm_caches
 
     names = _columns_of(like) if like else [one.strip() for one in str(columns).split(",")]
-    files = load_fileset(fileset[0] if len(fileset) == 1 else fileset, treename=treename)
-    with ExitStack() as stack:
-        cluster: LocalCluster | Client
-        if scheduler is None:
-            cluster = stack.enter_context(
-                LocalCluster(hosts, workers_per_host, cache_directory=cache_directory)
-            )
-        else:
-            cluster = attach(stack.enter_context(Client(scheduler)))
+    files = fileset_of(fileset, treename)
+    with opened(scheduler, hosts, workers_per_host, cache_directory) as cluster:
         record = warm_caches(
             files, names, cluster=cluster, treename=treename, chunksize=chunksize,
             skipbadfiles=skip_bad_files, status=not as_json,
