@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from hepcache.cache.inventory import columns
 from hepcache.cache.model import ColumnKey, Entry
-from hepcache.cache.room.space import remove_column
 from hepcache.cache.store import ColumnCache
 
 __all__ = ["BufferMapping", "cachestrategy"]
@@ -61,7 +60,7 @@ class BufferMapping(MutableMapping[str, NDArray[Any]]):
         self.cache.put(buffer_key(name), Entry(meta, (np.asarray(buffer),)))
 
     def __delitem__(self, name: str) -> None:
-        if not remove_column(self.cache.layout.column(buffer_key(name))):
+        if not self.cache.discard(buffer_key(name)):
             raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:

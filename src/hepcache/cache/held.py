@@ -12,6 +12,9 @@ from hepcache.cache.model import Entry
 __all__ = ["Held"]
 
 
+_Known = tuple[str, int, int, int, Entry, int]  # path, inode, modified_ns, size, entry, nbytes
+
+
 class Held:
     """Entries by the digests of their keys, as long as their files stay what they were.
 
@@ -26,41 +29,43 @@ class Held:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        self._held: OrderedDict[bytes, tuple[tuple[int, int, int], Entry, int]] = OrderedDict()
+        self._held: OrderedDict[bytes, _Known] = OrderedDict()
         self._nbytes = 0
         self._guard = threading.Lock()
 
-    def get(self, digest: bytes, path: str) -> Entry | None:
+    def get(self, digest: bytes) -> Entry | None:
         """Return what is held of a key, if its file is still the one under its name."""
         known = self._held.get(digest)
         if known is None:
             return None
+        path, inode, modified_ns, size, entry, _ = known
         try:
-            found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - the hit path
+            found = os.lstat(path)
         except OSError:
-            found = None
-        if found is None or (found.st_ino, found.st_mtime_ns, found.st_size) != known[0]:
+            self._drop(digest)
+            return None
+        if found.st_mtime_ns != modified_ns or found.st_ino != inode or found.st_size != size:
             self._drop(digest)
             return None
         with self._guard:
             if digest in self._held:
                 self._held.move_to_end(digest)
-        return known[1]
+        return entry
 
-    def put(self, digest: bytes, fingerprint: Fingerprint, entry: Entry) -> None:
+    def put(self, digest: bytes, path: str, fingerprint: Fingerprint, entry: Entry) -> None:
         """Hold an entry, letting go of what was not used for longest."""
         nbytes = entry.nbytes
         if nbytes > self._limit:
             return
         self._drop(digest)
         with self._guard:
-            self._held[digest] = fingerprint[:3], entry, nbytes
+            self._held[digest] = (path, *fingerprint[:3], entry, nbytes)
             self._nbytes += nbytes
             while self._nbytes > self._limit:
-                self._nbytes -= self._held.popitem(last=False)[1][2]
+                self._nbytes -= self._held.popitem(last=False)[1][-1]
 
     def _drop(self, digest: bytes) -> None:
         with self._guard:
             known = self._held.pop(digest, None)
             if known is not None:
-                self._nbytes -= known[2]
+                self._nbytes -= known[-1]

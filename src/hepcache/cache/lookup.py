@@ -65,10 +65,9 @@ class Lookup:
         digest
             The key's digest.
         """
-        path = self._layout.column(key)
-        held = None if self._verify == "always" else self._held.get(digest, path)
-        if held is not None:
+        if self._verify != "always" and (held := self._held.get(digest)) is not None:
             return held, "hit"
+        path = self._layout.column(key)
         try:
             header, data, fingerprint = read_column(path, digest)
             entry = self._entry(header, data, fingerprint)
@@ -78,7 +77,7 @@ class Lookup:
         except (ForeignFile, OSError, ValueError, MemoryError):
             # No file, another key's or a later version's; no permission, no memory.
             return None, "miss"
-        self._held.put(digest, fingerprint, entry)
+        self._held.put(digest, path, fingerprint, entry)
         return entry, "hit"
 
     def _entry(self, header: Header, data: NDArray[np.uint8], fingerprint: Fingerprint) -> Entry:

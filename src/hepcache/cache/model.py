@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import xxhash
@@ -48,15 +48,19 @@ class Entry:
     buffers
         Flat arrays of plain numeric types, C-contiguous. Those that come from
         the cache are read-only and lie in a memory map.
+    nbytes
+        Decoded size in bytes, ``meta`` included.
     """
 
     meta: bytes
     buffers: tuple[NDArray[Any], ...]
+    nbytes: int = field(init=False, compare=False)
 
-    @property
-    def nbytes(self) -> int:
-        """Decoded size in bytes, ``meta`` included."""
-        return len(self.meta) + sum(buffer.nbytes for buffer in self.buffers)
+    def __post_init__(self) -> None:
+        nbytes = len(self.meta)
+        for buffer in self.buffers:
+            nbytes += buffer.nbytes
+        object.__setattr__(self, "nbytes", nbytes)
 
 
 def entries_equal(one: Entry, other: Entry) -> bool:
@@ -88,7 +92,9 @@ def key_digest(key: ColumnKey) -> bytes:
     'd19082f47a53f74a6fda5f20d928ac38'
     """
     # A NUL can't occur in a name of a ROOT object, so no two keys make the same text.
-    return xxhash.xxh3_128_digest("\0".join(map(str, key)).encode("utf-8", "surrogatepass"))
+    uuid, tag, tree, start, stop, column = key
+    text = f"{uuid}\0{tag}\0{tree}\0{start}\0{stop}\0{column}"
+    return xxhash.xxh3_128_digest(text.encode("utf-8", "surrogatepass"))
 
 
 def slot_hash(digest: bytes) -> int:

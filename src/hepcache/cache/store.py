@@ -228,6 +228,10 @@ class ColumnCache:
         """Remove columns as an eviction does; return how many went, and their bytes."""
         return self._space.remove(stored)
 
+    def discard(self, key: ColumnKey) -> bool:
+        """Remove one column; tell whether it was there."""
+        return self._space.discard(self.layout.column(key))
+
     def set_aside(self, path: str) -> None:
         """Move a damaged file to the quarantine."""
         self._lookup.quarantine(path)

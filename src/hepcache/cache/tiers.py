@@ -13,7 +13,6 @@ import zict
 
 from hepcache.cache.inventory import columns
 from hepcache.cache.model import ColumnKey, Entry
-from hepcache.cache.room.space import remove_column
 from hepcache.cache.store import ColumnCache
 
 __all__ = ["ColumnMapping", "MemoryOver", "in_memory"]
@@ -49,10 +48,10 @@ class ColumnMapping(MutableMapping[ColumnKey, Entry]):
     def __setitem__(self, key: ColumnKey, entry: Entry) -> None:
         if not self.cache.put(key, entry):
             # What was there before would be another value than the one just given.
-            remove_column(self.cache.layout.column(key))
+            self.cache.discard(key)
 
     def __delitem__(self, key: ColumnKey) -> None:
-        if not remove_column(self.cache.layout.column(key)):
+        if not self.cache.discard(key):
             raise KeyError(key)
 
     def __iter__(self) -> Iterator[ColumnKey]:

@@ -44,7 +44,7 @@ _GENERATION, _STAMP, _CLOCK, _USED = range(64, 64 + 4 * 8, 8)
 _SHARE = struct.Struct("<qq")  # user id + 1, bytes in use
 _SHARES, _MAX_SHARES = 128, 128
 _LOCK = (1 << 62) + 1  # beyond every key's number
-_PENDING = 2048  # uses that a process keeps to itself, so that a hit costs no system call
+_PENDING = 8192  # uses that a process keeps to itself, so that a hit costs no system call
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from hepcache.cache.model import key_digest, slot_hash
 from hepcache.cache.room.ledger import EVICTED, Ledger
 from hepcache.cache.room.limits import Limits, Volume, look_at_volume
 
-__all__ = ["Space", "occupied", "remove_column"]
+__all__ = ["Space"]
 
 _CULLING = (1 << 62) + 2
 _BLOCK_BYTES = 4096
@@ -108,6 +108,17 @@ class Space:
             self.evictions += count + evicted
             return count + evicted
 
+    def discard(self, path: str) -> bool:
+        """Remove one stored file; tell whether it was there."""
+        try:
+            found = os.stat(path, follow_symlinks=False)  # noqa: PTH116
+        except OSError:
+            return False
+        if not remove_column(path):
+            return False
+        self._ledger.add_used(-found.st_blocks * 512, found.st_uid)
+        return True
+
     def remove(self, stored: Iterable[Stored]) -> tuple[int, int]:
         """Remove columns whatever the limits are.
 
@@ -150,7 +161,8 @@ class Space:
         return Candidates(
             nbytes=np.array([one.nbytes for one in stored], dtype=np.int64),
             born=np.array([one.stored_ns for one in stored], dtype=np.int64),
-            last=slots["last"].astype(np.int64),
+            # Nobody has written down its use yet, so it was used a moment ago.
+            last=np.where(slots["uses"], slots["last"], now).astype(np.int64),
             gap=slots["gap"].astype(np.int64),
             uses=slots["uses"].astype(np.int64),
             group=np.array([_segment_hash(one.path) for one in stored], dtype=np.uint64),
