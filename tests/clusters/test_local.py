@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import uproot
-from distributed import Client
+from distributed import Client, SpecCluster
 from tests.columns.conftest import columns, write_tree
 
 from hepcache.clusters import LocalCluster
@@ -195,6 +195,10 @@ def test_a_chunk_that_kills_its_worker_is_named(files: dict[str, object], tmp_pa
         one = {"data": {"files": dict(list(files["data"]["files"].items())[:1])}}
         with pytest.raises(Exception, match=r"WorkItem.*KilledWorker"):
             runner(client)(one, die)
+
+
+def test_what_local_cluster_overrides_is_there() -> None:
+    assert "_update_worker_status" in vars(SpecCluster)
 
 
 def test_keys_are_grouped_under_one_prefix(cluster: LocalCluster) -> None:

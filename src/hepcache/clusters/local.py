@@ -165,6 +165,11 @@ class LocalCluster(SpecCluster):
                 shutil.rmtree(self.cache_directory(host), ignore_errors=True)
             client.run(_reopen)
 
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        # SpecCluster closes the nanny of a worker that is away for 15 s, also
+        # while that nanny is starting it again; then nobody ever would.
+        super(SpecCluster, self)._update_worker_status(op, msg)
+
     def __repr__(self) -> str:
         return f"LocalCluster(hosts={len(self.hosts)}, workers={len(self.workers)})"
 
