@@ -16,7 +16,10 @@ from hepcache.cache import ColumnCache, ColumnKey, Entry
 from hepcache.errors import ConfigurationError
 
 __all__ = [
-    "OURS",
+    "BEYOND",
+    "FIRST_USE",
+    "HELD",
+    "KEPT",
     "PEERS",
     "PLAIN",
     "Stores",
@@ -24,12 +27,19 @@ __all__ = [
     "seconds",
     "sizes",
     "touch_all",
-    "touch_pages",
 ]
 
-OURS = "hepcache"
-PEERS = ("coffea BufferCache on zict.File", "the same, Blosc", "diskcache")
+FIRST_USE = "hepcache, first use"
+BEYOND = "hepcache, beyond memory"
+HELD = "hepcache, held"
 PLAIN = "memory map"
+KEPT = "memory map, kept"
+PEERS = (
+    "coffea BufferCache on zict.File",
+    "the same, memory-mapped",
+    "the same, Blosc",
+    "diskcache",
+)
 
 Read = Callable[[str], Any]
 
@@ -64,6 +74,14 @@ class Stores:
         An empty directory; every store gets one below it.
     buffers
         What to keep, by name.
+
+    Attributes
+    ----------
+    names
+        Names of the buffers.
+    openers
+        By name of a store, what makes its reader for one run. Only that of
+        hepcache's first use makes a new one each time.
     """
 
     def __init__(self, directory: Path, buffers: Mapping[str, NDArray[np.float32]]) -> None:
@@ -74,21 +92,32 @@ class Stores:
             for number, name in enumerate(buffers)
         }
         self._files = {name: directory / f"{number}.raw" for number, name in enumerate(buffers)}
-        self.readers: dict[str, Read] = {OURS: self.opened(), PLAIN: self._mapped}
-        ours = self._cache()
+        ours = self._cache(0)
         for name, buffer in buffers.items():
             if not ours.put(self._keys[name], Entry(b"", (buffer,))):
                 raise ConfigurationError("directory", "room for the buffers", directory)
             buffer.tofile(self._files[name])
-        self._fill_peers(buffers)
-        for reader in self.readers.values():
+        everything = sum(buffer.nbytes for buffer in buffers.values())
+        readers = {
+            BEYOND: self._reader(everything // 8),
+            HELD: self._reader(2 * everything),
+            PLAIN: self._mapped,
+            KEPT: {name: self._mapped(name) for name in buffers}.__getitem__,
+            **self._filled_peers(buffers),
+        }
+        # Comparing once is also what makes hepcache's readers know the checksums.
+        for reader in readers.values():
             for name, buffer in buffers.items():
                 if not np.array_equal(_as_floats(reader(name)), buffer):
                     raise AssertionError(f"a store returned other bytes for {name}")
+        self.openers: dict[str, Callable[[], Read]] = {
+            FIRST_USE: lambda: self._reader(0),
+            **{name: _constant(reader) for name, reader in readers.items()},
+        }
 
-    def opened(self) -> Read:
+    def _reader(self, memory_bytes: int) -> Read:
         """Return a reader that has seen nothing yet, as in a new process."""
-        cache, keys = self._cache(), self._keys
+        cache, keys = self._cache(memory_bytes), self._keys
 
         def read(name: str) -> Any:
             entry, cause = cache.get(keys[name])
@@ -98,36 +127,48 @@ class Stores:
 
         return read
 
-    def _cache(self) -> ColumnCache:
+    def _cache(self, memory_bytes: int) -> ColumnCache:
         # Raw, as "auto" keeps what the page cache holds; peers' own codec is a row of its own.
-        return ColumnCache(self._directory / "hepcache", capacity_bytes=1 << 40, codec="raw")
+        return ColumnCache(
+            self._directory / "hepcache",
+            capacity_bytes=1 << 40,
+            codec="raw",
+            memory_bytes=memory_bytes,
+        )
 
     def _mapped(self, name: str) -> NDArray[np.float32]:
         with self._files[name].open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return np.frombuffer(content, np.float32)
 
-    def _fill_peers(self, buffers: Mapping[str, NDArray[np.float32]]) -> None:
+    def _filled_peers(self, buffers: Mapping[str, NDArray[np.float32]]) -> dict[str, Read]:
         try:
             import diskcache
             import zict
-            from coffea.nanoevents import BufferCache
+            from coffea.nanoevents import BufferCache, NoCompressionCodec
             from numcodecs import Blosc
         except ImportError as error:
             raise ConfigurationError(
                 "bench cache", "the peers to measure against: pip install 'hepcache[bench]'", error
             ) from error
-        plain = BufferCache(zict.File(str(self._directory / "zict")), None)
-        blosc = BufferCache(
-            zict.File(str(self._directory / "zict-blosc")),
-            Blosc("zstd", clevel=1, shuffle=Blosc.BITSHUFFLE),
+        plain, blosc = NoCompressionCodec(), Blosc("zstd", clevel=1, shuffle=Blosc.BITSHUFFLE)
+        at = self._directory
+        peers = (
+            BufferCache(zict.File(at / "zict"), plain),
+            BufferCache(zict.File(at / "zict-map", memmap=True), plain),
+            BufferCache(zict.File(at / "zict-blosc"), blosc),
         )
-        disk = diskcache.Cache(str(self._directory / "diskcache"))
+        disk = diskcache.Cache(str(at / "diskcache"))
         for name, buffer in buffers.items():
-            plain[name] = blosc[name] = buffer
+            for peer in peers:
+                peer[name] = buffer
             disk[name] = buffer.tobytes()
-        readers = (plain.__getitem__, blosc.__getitem__, disk.__getitem__)
-        self.readers |= dict(zip(PEERS, readers, strict=True))
+        readers = (*(peer.__getitem__ for peer in peers), disk.__getitem__)
+        return dict(zip(PEERS, readers, strict=True))
+
+
+def _constant(read: Read) -> Callable[[], Read]:
+    return lambda: read
 
 
 def seconds(
@@ -150,19 +191,17 @@ def seconds(
         Number of runs.
     """
     times: dict[str, list[float]] = {name: [] for name in readers}
-    for _ in range(runs):
-        for name, make in readers.items():
+    turns = list(readers.items())
+    for run in range(runs):
+        # Nobody always follows the same neighbour, who leaves the CPU's caches as he likes.
+        first = run % len(turns)
+        for name, make in turns[first:] + turns[:first]:
             read = make()
             began = time.perf_counter()
             for buffer in stores.names:
                 touch(read(buffer))
             times[name].append(time.perf_counter() - began)
     return {name: statistics.median(taken) for name, taken in times.items()}
-
-
-def touch_pages(buffer: Any) -> Any:
-    """Read a byte of every page: what was mapped is then in memory, as what was read is."""
-    return np.bitwise_xor.reduce(np.frombuffer(buffer, np.uint8)[:: mmap.PAGESIZE])
 
 
 def touch_all(buffer: Any) -> Any:

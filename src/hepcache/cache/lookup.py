@@ -17,6 +17,7 @@ from hepcache.cache.disk.codecs import RAW, decompress
 from hepcache.cache.disk.files import Fingerprint, read_column, verify_payload, verify_payloads
 from hepcache.cache.disk.format import Damage, ForeignFile, Header
 from hepcache.cache.disk.layout import Layout
+from hepcache.cache.disk.mapping import is_mapped
 from hepcache.cache.held import Held
 from hepcache.cache.model import ColumnKey, Entry
 from hepcache.cache.verified import Verified
@@ -77,7 +78,8 @@ class Lookup:
         except (ForeignFile, OSError, ValueError, MemoryError):
             # No file, another key's or a later version's; no permission, no memory.
             return None, "miss"
-        self._held.put(digest, path, fingerprint, entry)
+        in_place = is_mapped(data) and all(one.codec == RAW for one in header.buffers)
+        self._held.put(digest, path, fingerprint, entry, data if in_place else None)
         return entry, "hit"
 
     def _entry(self, header: Header, data: NDArray[np.uint8], fingerprint: Fingerprint) -> Entry:
@@ -88,6 +90,10 @@ class Lookup:
             self._verified.add(fingerprint)
         buffers = (_buffer(header, data, number) for number in range(len(header.buffers)))
         return Entry(header.meta, tuple(buffers))
+
+    def let_go(self) -> None:
+        """Give back what is held of columns that are no longer stored."""
+        self._held.sweep()
 
     def quarantine(self, path: str) -> None:
         """Set a damaged file aside, for the administrator to look at."""

@@ -51,7 +51,7 @@ class ColumnCache:
         How columns are kept: ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``
         for what costs least, measured column by column.
     memory_bytes
-        How much of what it has read each process holds on to, decoded.
+        How much of what it has read each process holds on to as memory of its own.
     eviction
         Name of the policy: one of :data:`~hepcache.cache.eviction.POLICIES`.
     group
@@ -223,6 +223,10 @@ class ColumnCache:
         """Write what is pending; arrays already given out stay valid."""
         atexit.unregister(self._at_exit)
         self.flush()
+
+    def let_go(self) -> None:
+        """Free the blocks of what this process holds though others evicted it; call it often."""
+        self._lookup.let_go()
 
     def remove(self, stored: Iterable[Stored]) -> tuple[int, int]:
         """Remove columns as an eviction does; return how many went, and their bytes."""

@@ -83,6 +83,7 @@ class _Membership:
             for cache in caches:
                 for file, segments in cache.residency().items():
                     held[file].update(segments)
+                cache.let_go()
             self._holdings, self._generation = pack(held), generation
         rate = _refilled_bytes / _refilled_s if _refilled_s > 0 else None
         return {

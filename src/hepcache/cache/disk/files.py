@@ -43,7 +43,8 @@ __all__ = [
 Fingerprint = tuple[int, int, int, int]
 """Inode, modification time in ns, length, header checksum: what was verified once."""
 
-_COPIED = 128 << 10  # files up to this size are read: mapping takes three times as long
+# Files up to this size are read: a map, which may be kept, takes whole pages and twice as long.
+_COPIED = 16 << 10
 _MAX_PIECES = 512  # of one writev; the kernel takes 1024
 _serial = itertools.count()
 _token = os.urandom(4).hex()

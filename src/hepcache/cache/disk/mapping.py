@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["map_file"]
+__all__ = ["give_back_pages", "is_mapped", "map_file"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -23,7 +23,10 @@ _libc.mmap.argtypes = [
     ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
 ]  # fmt: skip
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_mmap, _munmap = _libc.mmap, _libc.munmap
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_mmap, _munmap, _madvise = _libc.mmap, _libc.munmap, _libc.madvise
+# Up to this size taking all pages in at once costs less than a fault for every few of them.
+_POPULATED = 256 << 10
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -34,7 +37,8 @@ class _Map:
 
     def __init__(self, descriptor: int, nbytes: int) -> None:
         # Private, so that nothing could reach the file even if a page were writable.
-        address = _mmap(None, nbytes, mmap.PROT_READ, mmap.MAP_PRIVATE, descriptor, 0)
+        flags = mmap.MAP_PRIVATE | (mmap.MAP_POPULATE if nbytes <= _POPULATED else 0)
+        address = _mmap(None, nbytes, mmap.PROT_READ, flags, descriptor, 0)
         if address == _FAILED:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
@@ -74,3 +78,21 @@ def map_file(descriptor: int, nbytes: int) -> NDArray[np.uint8]:
         The kernel refused.
     """
     return np.asarray(_Map(descriptor, nbytes))
+
+
+def give_back_pages(data: NDArray[np.uint8]) -> None:
+    """Take a map's pages out of this process's memory; the next use takes them in again.
+
+    Parameters
+    ----------
+    data
+        What :func:`map_file` returned, not a view of it. It stays valid, also
+        for whoever is reading it now: its pages come back from the page
+        cache, or from the volume.
+    """
+    _madvise(data.ctypes.data, data.nbytes, mmap.MADV_DONTNEED)
+
+
+def is_mapped(data: NDArray[np.uint8]) -> bool:
+    """Tell whether an array is what :func:`map_file` returned."""
+    return isinstance(data.base, _Map)
