@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from hepcache.bench.replay import hit_ratio
-from hepcache.bench.traces import TRACES
+from hepcache.bench.replay import REPLAYS, hit_ratio
+from hepcache.bench.traces import TRACES, Trace
 from hepcache.cache.eviction import DEFAULT_POLICY, POLICIES, Candidates
 
 
@@ -50,7 +51,7 @@ def test_a_policy_takes_a_single_column(name: str) -> None:
 
 
 def test_the_default_beats_lru_where_it_must() -> None:
-    for name in ("scan", "tenants"):
+    for name in ("scan", "tenants", "rush"):
         trace = TRACES[name]()
         assert hit_ratio(trace, DEFAULT_POLICY) > 1.5 * hit_ratio(trace, "lru")
         assert hit_ratio(trace, DEFAULT_POLICY) > 0.85 * hit_ratio(trace, "belady")
@@ -60,6 +61,35 @@ def test_the_default_follows_a_change_and_keeps_up_with_locality() -> None:
     for name in ("change", "locality"):
         trace = TRACES[name]()
         assert hit_ratio(trace, DEFAULT_POLICY) > 0.9 * hit_ratio(trace, "lru")
+
+
+@pytest.mark.parametrize("fill", [0.5, 0.8, 0.95])
+def test_an_old_working_set_has_left_after_two_cycles_over_a_new_one(fill: float) -> None:
+    found = cycles_after_a_change(DEFAULT_POLICY, fill)
+    assert found[0] == 0
+    assert found[2:].min() > 0.99
+
+
+def test_a_scan_costs_a_working_set_hardly_more_than_it_costs_lru() -> None:
+    trace = TRACES["once"]()
+    assert hit_ratio(trace, DEFAULT_POLICY) > 0.95 * hit_ratio(trace, "lru")
+
+
+def cycles_after_a_change(policy: str, fill: float) -> NDArray[np.float64]:
+    """Return the hit ratio of each cycle over a fileset that takes another's place."""
+    before, after, segments = 4, 4, int(100 * fill)
+    cycle = np.arange(segments * 10)
+    trace = Trace(
+        "a change",
+        np.concatenate([cycle] * before + [cycle + len(cycle)] * after),
+        np.ones(len(cycle) * (before + after), dtype=bool),
+        np.full(2 * len(cycle), 1 << 20),
+        np.arange(2 * len(cycle)) // 10,
+        1000 << 20,
+    )
+    replay = REPLAYS[policy](trace)
+    hits = np.array([replay.use(int(column)) for column in trace.uses])
+    return np.asarray(hits.reshape(before + after, -1).mean(axis=1)[before:], dtype=float)
 
 
 def test_what_was_used_once_goes_before_what_comes_back() -> None:

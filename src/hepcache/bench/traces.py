@@ -99,6 +99,31 @@ def tenants() -> Trace:
     return script.trace("one user's cycles over half the cache, another scans at the same pace")
 
 
+def rush() -> Trace:
+    """Return one user's cycles over half the cache, while another cycles over 3 caches, faster."""
+    script = _Script()
+    half, scanned = _SEGMENTS // 2, 0
+    for cycle in range(8):
+        for segment in range(half):
+            script.segment(segment, counted=cycle > 0)
+            for _ in range(3):
+                script.segment(half + scanned % (3 * _SEGMENTS), counted=False)
+                scanned += 1
+    return script.trace("the same, but the other user cycles over 3 caches, three times as fast")
+
+
+def once() -> Trace:
+    """Return cycles over 0.9 of the cache, with one scan of three caches in between."""
+    script = _Script()
+    size = int(0.9 * _SEGMENTS)
+    for cycle in range(4):
+        script.cycle(0, size, counted=cycle > 0)
+    script.cycle(size, 3 * _SEGMENTS, counted=False)
+    for _ in range(3):
+        script.cycle(0, size)
+    return script.trace("cycles over 0.9 of the cache, and one scan of three caches in between")
+
+
 def change() -> Trace:
     """Return cycles over what fits, then over other files that fit as well."""
     script = _Script()
@@ -124,6 +149,8 @@ def locality() -> Trace:
 TRACES: dict[str, Callable[[], Trace]] = {
     "scan": scan,
     "tenants": tenants,
+    "rush": rush,
+    "once": once,
     "change": change,
     "locality": locality,
 }
