@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import awkward as ak
 import dask.config
+import numpy as np
 import pytest
 import uproot
-from coffea.nanoevents import BaseSchema
+from coffea.nanoevents import BaseSchema, NanoAODSchema
 from coffea.processor import IterativeExecutor
 from tests.columns.conftest import write_tree
 
@@ -18,6 +19,9 @@ from hepcache.cache.inventory import columns
 from hepcache.cache.provenance import origin_of
 from hepcache.process import Runner
 from hepcache.process.worker import forget, worker_cache
+
+# The file below has few of the branches that coffea crosses with one another.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:coffea")
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +40,15 @@ def jets(events: ak.Array) -> dict[str, int]:
     return {"jets": int(ak.sum(events.nJet)), "id": int(ak.sum(events.Jet_id))}
 
 
-def run(path: Path, dataset: str = "data") -> tuple[dict[str, int], Counter[str]]:
-    runner = Runner(IterativeExecutor(status=False), schema=BaseSchema)
-    out = runner({dataset: {"files": {str(path): "Events"}}}, jets)
+def run(
+    path: Path,
+    dataset: str = "data",
+    processor: Callable[[ak.Array], dict[str, int]] = jets,
+    schema: type = BaseSchema,
+    chunksize: int = 100_000,
+) -> tuple[dict[str, int], Counter[str]]:
+    runner = Runner(IterativeExecutor(status=False), schema=schema, chunksize=chunksize)
+    out = runner({dataset: {"files": {str(path): "Events"}}}, processor)
     worker_cache().flush()
     causes: Counter[str] = Counter()
     for chunk in runner.run_record.chunks:
@@ -89,3 +99,40 @@ def test_the_cache_knows_where_its_columns_come_from(tmp_path: Path) -> None:
     found = origin_of(worker_cache(), stored.key.uuid, stored.key.tag)
     assert found is not None
     assert (found.path, found.datasets) == (str(path), ("DY",))
+
+
+@pytest.fixture
+def nanoaod(tmp_path: Path) -> Path:
+    """Return a file in which a collection's length and a branch's counter are two branches."""
+    path = tmp_path / "nano.root"
+    counts = np.arange(900) % 4
+    scalars = {name: np.arange(900, dtype="u4") for name in ("run", "luminosityBlock", "event")}
+    jets = ak.unflatten(np.arange(counts.sum(), dtype="f4"), counts)
+    branches = {f"Jet_{name}": jets for name in ("pt", "eta", "phi", "mass")}
+    content = {**scalars, "nJet": counts.astype("i4"), **branches}
+    with uproot.recreate(path) as file:
+        file.mktree("Events", {name: ak.type(one).content for name, one in content.items()})
+        file["Events"].extend(content)
+    return path
+
+
+def test_parts_of_a_segment_hit_after_a_chunk_of_all_of_it(nanoaod: Path) -> None:
+    # Only parts need to know from the counter where an entry's items begin.
+    def pt(events: ak.Array) -> dict[str, int]:
+        return {"pt": int(ak.sum(events.Jet.pt))}
+
+    first, causes = run(nanoaod, processor=pt, schema=NanoAODSchema)
+    assert causes == Counter(miss=2)
+    for chunksize in (300, 177):
+        again, causes = run(nanoaod, processor=pt, schema=NanoAODSchema, chunksize=chunksize)
+        assert again == first
+        assert set(causes) == {"hit"}
+
+
+def test_a_counter_that_was_read_besides_is_a_miss_of_its_chunk(nanoaod: Path) -> None:
+    def pt(events: ak.Array) -> dict[str, int]:
+        return {"pt": int(ak.sum(events.Jet_pt))}
+
+    # Its list needs the counter, right after the column that brought it along.
+    assert run(nanoaod, processor=pt)[1] == Counter(miss=2)
+    assert run(nanoaod, processor=pt)[1] == Counter(hit=2)

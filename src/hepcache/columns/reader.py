@@ -65,6 +65,8 @@ class Reader:
         self._cache, self._open_source = cache, open_source
         self._columns: dict[ColumnKey, Column] = {}
         self._offsets: dict[ColumnKey, Offsets] = {}
+        # Read for the sake of later chunks, and why they were not there.
+        self._besides: dict[ColumnKey, tuple[Column, Cause]] = {}
 
     def prefetch(self, names: Sequence[str], start: int, stop: int) -> None:
         """Fetch several columns and their counters, so that the origin is asked in one go."""
@@ -172,6 +174,9 @@ class Reader:
         return self._columns[key]
 
     def _fetch(self, keys: Sequence[ColumnKey]) -> None:
+        for key in keys:
+            if key in self._besides:
+                self._keep(key, *self._besides.pop(key))
         wanted = [key for key in keys if key not in self._columns]
         if not wanted:
             return
@@ -181,14 +186,40 @@ class Reader:
             return
         fresh: dict[ColumnKey, Column] = {}
 
+        counters: dict[ColumnKey, Cause] = {}
+
         def produce(missing: Sequence[ColumnKey]) -> dict[ColumnKey, Entry]:
-            fresh.update(self._read(missing))
+            # A chunk of a part of a segment will need the counters that this one may not.
+            counters.update(self._absent_counters(missing))
+            fresh.update(self._read([*missing, *counters]))
             return {key: to_entry(fresh[key]) for key in missing}
 
         held = self._cache.fetch(wanted, produce, guest=self._guest)
         for key, (entry, cause) in held.items():
             column = fresh[key] if key in fresh else from_entry(entry)
-            self._keep(key, column, "stale" if cause == "miss" and self._replaced() else cause)
+            self._keep(key, column, self._cause(cause))
+        if counters:
+            entries = {key: to_entry(fresh[key]) for key in counters}
+            self._cache.fetch(
+                counters, lambda missing: {key: entries[key] for key in missing}, guest=self._guest
+            )
+            for key, cause in counters.items():
+                self._besides[key] = fresh[key], self._cause(cause)
+
+    def _absent_counters(self, keys: Sequence[ColumnKey]) -> dict[ColumnKey, Cause]:
+        """Return the counters of columns that are neither wanted as well nor cached, and why."""
+        source, cache = self._open_source(self.ref), self._cache
+        names = {key: source.counter(key.column) for key in keys}
+        found = {key._replace(column=name) for key, name in names.items() if name is not None}
+        causes = {
+            key: cache.get(key)[1]
+            for key in sorted(found.difference(keys, self._columns, self._besides))
+            if cache is not None
+        }
+        return {key: cause for key, cause in causes.items() if cause != "hit"}
+
+    def _cause(self, cause: Cause) -> Cause:
+        return "stale" if cause == "miss" and self._replaced() else cause
 
     def _replaced(self) -> bool:
         """Tell whether this host holds columns of what the path held before."""
