@@ -20,6 +20,7 @@ def jobs_of(count: int, name: str = "file") -> list[JobIdentity]:
     return [JobIdentity(f"{name}-{i // 7}", "Events", i % 7) for i in range(count)]
 
 
+PT = frozenset({"Jet_pt"})
 HOSTS = {f"w{i}": 1.0 for i in range(7)}
 
 
@@ -82,7 +83,7 @@ def test_residency_overrides_the_hash() -> None:
     jobs = jobs_of(50)
     residency = Residency()
     residency.report(
-        "w3", pack({(job.uuid, job.tree): dict.fromkeys(range(7), 1000) for job in jobs})
+        "w3", pack({(job.uuid, job.tree): dict.fromkeys(range(7), (1000, PT)) for job in jobs})
     )
     result = place(jobs, HOSTS, residency=residency)
     assert set(result.hosts) == {"w3"}
@@ -92,15 +93,41 @@ def test_residency_overrides_the_hash() -> None:
 def test_most_bytes_win() -> None:
     job = JobIdentity("u", "Events", 0)
     residency = Residency()
-    residency.report("w1", [("u", "Events", [(0, 10)])])
-    residency.report("w2", [("u", "Events", [(0, 30)])])
+    residency.report("w1", pack({("u", "Events"): {0: (10, PT)}}))
+    residency.report("w2", pack({("u", "Events"): {0: (30, PT)}}))
     assert place([job], HOSTS, residency=residency).hosts == ("w2",)
     assert residency.missing_bytes(job, "w1") == 20
     assert residency.missing_bytes(job, "w5") == 30
-    residency.report("w2", [])
+    residency.report("w2", pack({}))
     assert place([job], HOSTS, residency=residency).hosts == ("w1",)
     residency.forget("w1")
     assert residency.best(job, HOSTS) is None
+
+
+def test_only_columns_that_are_wanted_count() -> None:
+    job, other = JobIdentity("u", "Events", 0), JobIdentity("u", "Events", 5)
+    residency = Residency()
+    eta = frozenset({"Jet_eta", "Jet_phi"})
+    residency.report("w1", pack({("u", "Events"): {0: (10, PT), 5: (10, PT | eta)}}))
+    residency.report("w2", pack({("u", "Events"): {0: (30, eta), 5: (30, eta)}}))
+    assert residency.best(job, HOSTS) == "w2"
+    view = residency.of(["Jet_pt"])
+    assert view.best(job, HOSTS) == "w1"
+    assert view.bytes_held(other, "w1") == pytest.approx(10 / 3)
+    assert view.missing_bytes(job, "w2") == 10
+    assert view.of(["Muon_pt"]).best(job, HOSTS) is None
+    view.completed(job, "w2")
+    assert residency.of(["Jet_pt"]).missing_bytes(job, "w2") == 0
+
+
+def test_the_first_of_equal_hosts_wins_whoever_reported_first() -> None:
+    job = JobIdentity("u", "Events", 0)
+    for order in (("w1", "w2"), ("w2", "w1")):
+        residency = Residency()
+        for host in order:
+            residency.report(host, pack({("u", "Events"): {0: (10, PT)}}))
+        assert residency.best(job, HOSTS) == "w1"
+        assert residency.best(job, {"w2": 1}) == "w2"
 
 
 def test_completed_job_is_held_until_a_report_says_otherwise() -> None:
@@ -108,7 +135,7 @@ def test_completed_job_is_held_until_a_report_says_otherwise() -> None:
     residency = Residency()
     residency.completed(job, "w4")
     assert residency.best(job, HOSTS) == "w4"
-    residency.report("w4", [])
+    residency.report("w4", pack({}))
     assert residency.best(job, HOSTS) is None
 
 

@@ -245,8 +245,8 @@ class ColumnCache:
         """Bytes on the volume that stored columns are believed to occupy."""
         return self._ledger.used_bytes
 
-    def residency(self) -> dict[tuple[str, str], dict[int, int]]:
-        """Return ``(uuid, tree)`` -> first entry of a segment -> bytes held."""
+    def residency(self) -> dict[tuple[str, str], dict[int, tuple[int, frozenset[str]]]]:
+        """Return ``(uuid, tree)`` -> first entry of a segment -> bytes and columns held."""
         return self._residency.held()
 
     def holds(self, uuid: str, tag: str) -> bool:

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from hepcache.identity import JobIdentity
 
-__all__ = ["Report", "Residency", "pack"]
+__all__ = ["Holding", "Report", "Residency", "pack"]
 
-Report: TypeAlias = list[tuple[str, str, list[tuple[int, int]]]]
-"""A host's holdings for the wire: UUID, tree, and (segment, bytes) of each segment held."""
+Holding: TypeAlias = tuple[int, frozenset[str]]
+"""Bytes of a segment, and the columns that they are of."""
+
+Report: TypeAlias = tuple[list[list[str]], list[tuple[str, str, list[tuple[int, int, int]]]]]
+"""A host's holdings for the wire: sets of columns; then UUID, tree, and of each segment
+held (segment, bytes, number of its set of columns). Hosts hold few different sets."""
 
 
-def pack(held: Mapping[tuple[str, str], Mapping[int, int]]) -> Report:
+def pack(held: Mapping[tuple[str, str], Mapping[int, Holding]]) -> Report:
     """Return what a cache says of itself in the form in which workers send it.
 
     Parameters
     ----------
     held
-        Bytes by (UUID, tree) and segment, as ``ColumnCache.residency`` gives them.
+        Holdings by (UUID, tree) and segment, as ``ColumnCache.residency`` gives them.
     """
-    return [
-        (uuid, tree, sorted(segments.items())) for (uuid, tree), segments in sorted(held.items())
+    numbers: dict[frozenset[str], int] = {}
+    packed = [
+        (
+            uuid,
+            tree,
+            [
+                (segment, nbytes, numbers.setdefault(columns, len(numbers)))
+                for segment, (nbytes, columns) in sorted(segments.items())
+            ],
+        )
+        for (uuid, tree), segments in sorted(held.items())
     ]
+    return [sorted(columns) for columns in numbers], packed
 
 
 class Residency:
@@ -31,43 +45,85 @@ class Residency:
 
     A host's report replaces what was known of the host. Between reports, a
     completed job is taken as held by the host that did it.
+
+    Parameters
+    ----------
+    columns
+        The columns that count; empty for all.
     """
 
-    def __init__(self) -> None:
-        self._held: dict[str, dict[JobIdentity, int]] = {}
+    def __init__(self, columns: Collection[str] = ()) -> None:
+        self._wanted = frozenset(columns)
+        self._holders: dict[JobIdentity, dict[str, Holding]] = {}
+        self._jobs: dict[str, set[JobIdentity]] = {}
 
-    def report(self, host: str, holdings: Iterable[Sequence[Any]]) -> None:
+    def of(self, columns: Collection[str]) -> Residency:
+        """Return a view of what is held of some columns only; it follows what is learnt."""
+        view = Residency(columns)
+        view._holders, view._jobs = self._holders, self._jobs
+        return view
+
+    def report(self, host: str, holdings: Report | Sequence[Any]) -> None:
         """Take a host's report for all that the host holds."""
-        self._held[host] = {
-            JobIdentity(str(uuid), str(tree), int(segment)): int(nbytes)
-            for uuid, tree, segments in holdings
-            for segment, nbytes in segments
-        }
+        self.forget(host)
+        names, files = holdings
+        sets = [frozenset(columns) for columns in names]
+        jobs = self._jobs[host] = set()
+        for uuid, tree, segments in files:
+            for segment, nbytes, number in segments:
+                job = JobIdentity(str(uuid), str(tree), int(segment))
+                self._holders.setdefault(job, {})[host] = int(nbytes), sets[number]
+                jobs.add(job)
 
     def completed(self, job: JobIdentity, host: str) -> None:
         """Note that a host has just read a job's columns."""
-        held = self._held.setdefault(host, {})
+        holders = self._holders.setdefault(job, {})
         # How much it read is in its next report; until then, as much as anybody.
-        held[job] = max(held.get(job, 0), *(one.get(job, 1) for one in self._held.values()))
+        holders[host] = max(holders.values(), key=self._bytes, default=(1, self._wanted))
+        self._jobs.setdefault(host, set()).add(job)
 
-    def bytes_held(self, job: JobIdentity, host: str) -> int:
-        """Return the bytes that a host holds of a job's segment."""
-        return self._held.get(host, {}).get(job, 0)
+    def bytes_held(self, job: JobIdentity, host: str) -> float:
+        """Return the bytes that a host holds of a job's segment.
 
-    def missing_bytes(self, job: JobIdentity, host: str) -> int:
+        Of a set of columns only part of which is wanted, that part counts
+        as many bytes as it has columns.
+        """
+        holding = self._holders.get(job, {}).get(host)
+        return 0 if holding is None else self._bytes(holding)
+
+    def missing_bytes(self, job: JobIdentity, host: str) -> float:
         """Return the bytes that a host would have to read that another host holds."""
-        most = max((held.get(job, 0) for held in self._held.values()), default=0)
-        return most - self.bytes_held(job, host)
+        holders = self._holders.get(job)
+        if not holders:
+            return 0
+        return max(map(self._bytes, holders.values())) - self.bytes_held(job, host)
 
-    def best(self, job: JobIdentity, hosts: Iterable[str]) -> str | None:
-        """Return the host that holds most of a job's segment; ``None`` if no host holds any."""
-        found, most = None, 0
-        for host in hosts:
-            held = self.bytes_held(job, host)
-            if held > most:
+    def best(self, job: JobIdentity, hosts: Collection[str]) -> str | None:
+        """Return the host that holds most of a job's segment; ``None`` if no host holds any.
+
+        Of hosts that hold the same, it is the first by name.
+        """
+        found, most = None, 0.0
+        for host, holding in self._holders.get(job, {}).items():
+            held = self._bytes(holding)
+            if (held > most or (held == most > 0 and host < str(found))) and host in hosts:
                 found, most = host, held
         return found
 
     def forget(self, host: str) -> None:
         """Drop what is known of a host."""
-        self._held.pop(host, None)
+        for job in self._jobs.pop(host, ()):
+            holders = self._holders[job]
+            del holders[host]
+            if not holders:
+                del self._holders[job]
+
+    def known(self, hosts: Iterable[str]) -> bool:
+        """Tell whether any of the hosts holds anything."""
+        return any(self._jobs.get(host) for host in hosts)
+
+    def _bytes(self, holding: Holding) -> float:
+        nbytes, columns = holding
+        if not self._wanted or not columns:
+            return nbytes
+        return nbytes * len(columns & self._wanted) / len(columns)

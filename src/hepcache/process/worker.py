@@ -19,7 +19,7 @@ from hepcache.cache.sharing import may_read, readable_by_group
 from hepcache.columns import forget_sources
 from hepcache.fileset.paths import location
 from hepcache.placement.plugin import METRIC, OWNER
-from hepcache.placement.residency import pack
+from hepcache.placement.residency import Holding, pack
 from hepcache.process.forms import forget_forms
 from hepcache.settings import settings
 from hepcache.telemetry import ReadLog
@@ -79,7 +79,7 @@ class _Membership:
         caches = _caches()
         generation = sum(cache.generation for cache in caches)
         if generation != self._generation:
-            held: defaultdict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+            held: defaultdict[tuple[str, str], dict[int, Holding]] = defaultdict(dict)
             for cache in caches:
                 for file, segments in cache.residency().items():
                     held[file].update(segments)
