@@ -108,6 +108,14 @@ class Space:
             self.evictions += count + evicted
             return count + evicted
 
+    def expendable(self, among: Sequence[Stored], excess_bytes: int) -> list[Stored]:
+        """Return what the policy would evict of some columns to free bytes, first things first."""
+        if excess_bytes <= 0 or not among:
+            return []
+        hashes = np.array([_hash(one) for one in among], dtype=np.uint64)
+        candidates = self._candidates(among, hashes)
+        return [among[position] for position in self._policy.victims(candidates, excess_bytes)]
+
     def discard(self, path: str) -> bool:
         """Remove one stored file; tell whether it was there."""
         try:
@@ -146,14 +154,11 @@ class Space:
         self, among: Sequence[Stored], stored: list[Stored], excess_bytes: int
     ) -> tuple[list[Stored], int]:
         """Evict among some of what is stored; return what stays, and how many went."""
-        if not excess_bytes or not among:
-            return stored, 0
-        hashes = np.array([_hash(one) for one in among], dtype=np.uint64)
         gone = set()
-        for position in self._policy.victims(self._candidates(among, hashes), excess_bytes):
-            if remove_column(among[position].path):
-                self._ledger.mark(int(hashes[position]), EVICTED)
-                gone.add(among[position].path)
+        for one in self.expendable(among, excess_bytes):
+            if remove_column(one.path):
+                self._ledger.mark(_hash(one), EVICTED)
+                gone.add(one.path)
         return [one for one in stored if one.path not in gone], len(gone)
 
     def _candidates(self, stored: Sequence[Stored], hashes: np.ndarray) -> Candidates:
