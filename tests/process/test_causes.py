@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from coffea.processor import IterativeExecutor
 from tests.columns.conftest import write_tree
 
 from hepcache.cache.inventory import columns
-from hepcache.cache.provenance import origin_of
+from hepcache.cache.provenance import Origin, origin_of
 from hepcache.process import Runner
 from hepcache.process.worker import forget, worker_cache
 
@@ -96,9 +97,17 @@ def test_the_cache_knows_where_its_columns_come_from(tmp_path: Path) -> None:
     run(path, "DY")
     (stored, *_) = columns(worker_cache().layout)
     assert stored.key is not None
-    found = origin_of(worker_cache(), stored.key.uuid, stored.key.tag)
-    assert found is not None
-    assert (found.path, found.datasets) == (str(path), ("DY",))
+    content = stored.key.uuid, stored.key.tag
+    assert origin_of(worker_cache(), *content) == Origin(str(path), ("DY",))
+    _, causes = run(path, "all")  # hits only, and yet a dataset more
+    assert set(causes) == {"hit"}
+    assert origin_of(worker_cache(), *content) == Origin(str(path), ("DY", "all"))
+    # Somebody else clears the cache while this process goes on.
+    shutil.rmtree(worker_cache().layout.columns)
+    shutil.rmtree(worker_cache().layout.blobs)
+    _, causes = run(path, "DY")
+    assert "hit" not in causes
+    assert origin_of(worker_cache(), *content) == Origin(str(path), ("DY",))
 
 
 @pytest.fixture

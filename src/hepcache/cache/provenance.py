@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from hepcache.cache.disk.locks import exclusive
 from hepcache.cache.store import ColumnCache
 
 __all__ = ["Origin", "note_origin", "origin_of"]
 
 _KIND = "origin"
+_NOTING = (1 << 62) + 3  # beyond every key's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Origin:
 
 
 def note_origin(cache: ColumnCache, uuid: str, tag: str, origin: Origin) -> None:
-    """Add to what is known of a content.
+    """Add to what is known of a content; nothing is written where that is known already.
 
     Parameters
     ----------
@@ -40,10 +42,14 @@ def note_origin(cache: ColumnCache, uuid: str, tag: str, origin: Origin) -> None
     origin
         Its path and dataset.
     """
-    known = origin_of(cache, uuid, tag)
-    datasets = sorted({*origin.datasets, *(known.datasets if known else ())})
-    text = json.dumps({"path": origin.path, "datasets": datasets})
-    cache.blob_put(_KIND, f"{uuid}-{tag}", text.encode())
+    if _covers(origin_of(cache, uuid, tag), origin):
+        return
+    # Two workers may add two datasets to one file at the same time.
+    with exclusive(cache.layout.locks, _NOTING):
+        known = origin_of(cache, uuid, tag)
+        datasets = sorted({*origin.datasets, *(known.datasets if known else ())})
+        text = json.dumps({"path": origin.path, "datasets": datasets})
+        cache.blob_put(_KIND, f"{uuid}-{tag}", text.encode())
 
 
 def origin_of(cache: ColumnCache, uuid: str, tag: str) -> Origin | None:
@@ -56,3 +62,7 @@ def origin_of(cache: ColumnCache, uuid: str, tag: str) -> Origin | None:
         return Origin(str(found["path"]), tuple(map(str, found["datasets"])))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _covers(known: Origin | None, new: Origin) -> bool:
+    return known is not None and known.path == new.path and {*new.datasets} <= {*known.datasets}

@@ -152,8 +152,8 @@ def process_chunk(
         result["metrics"] = _metrics(item, log, accessed, clock)
     if checkpointer is not None:
         checkpointer.save(result, metadata, processor)
-    if log.origin_bytes:
-        note_file(item.uuid, item.tag, item.filename, item.dataset)
+    filled = log.origin_bytes > 0
+    note_file(item.uuid, item.tag, item.filename, item.dataset, filled=filled)
     return {**result, RECORDS: [_record(item, log, clock)], COLUMNS: set(log.columns)}
 
 

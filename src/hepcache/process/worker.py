@@ -189,9 +189,20 @@ def note_refill(log: ReadLog) -> None:
             _refilled_s += log.read_s + log.decode_s
 
 
-def note_file(uuid: str, tag: str, path: str, dataset: str) -> None:
-    """Remember where a content that is cached comes from, for people who look at the cache."""
-    if (uuid, tag, dataset) not in _noted:
+def note_file(uuid: str, tag: str, path: str, dataset: str, *, filled: bool) -> None:
+    """Remember where a content that is cached comes from, for people who look at the cache.
+
+    Parameters
+    ----------
+    uuid, tag
+        The content.
+    path, dataset
+        Where it was read, and as part of what.
+    filled
+        Whether columns were read at the origin; then somebody may have cleared
+        the cache since the last time. Otherwise once a process is enough.
+    """
+    if filled or (uuid, tag, dataset) not in _noted:
         note_origin(cache_of(path), uuid, tag, Origin(path, (dataset,)))
         _noted.add((uuid, tag, dataset))
 
