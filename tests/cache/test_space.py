@@ -150,6 +150,19 @@ def test_a_guest_keeps_what_it_reads_twice(tmp_path: Path) -> None:
     assert numbers(cache) == {7, 8}
 
 
+def test_a_use_written_down_late_hides_no_eviction(tmp_path: Path) -> None:
+    worker = ColumnCache(tmp_path, capacity_bytes=MB)
+    other = ColumnCache(tmp_path, capacity_bytes=MB)
+    assert worker.put(key(1), entry(1))
+    assert other.remove(list(columns(other.layout)))[0] == 1
+    worker.flush()
+    assert other.get(key(1)) == (None, "evicted")
+    assert worker.put(key(1), entry(1))
+    assert other.get(key(1))[1] == "hit"
+    (tmp_path / worker.layout.column(key(1))).unlink()  # by hand, which is no eviction
+    assert ColumnCache(tmp_path, capacity_bytes=MB).get(key(1)) == (None, "miss")
+
+
 def test_a_clock_that_goes_back_confuses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

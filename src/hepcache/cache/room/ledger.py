@@ -59,7 +59,7 @@ class Slot:
 
 
 _UNKNOWN = Slot(0, 0, 0, 0, 0)
-_NONE = (0, 0, 0)
+_NONE = (0, 0)
 _FEW = 4096  # keys that are looked up one by one faster than the whole file is read
 
 
@@ -84,9 +84,7 @@ class Ledger:
 
     def __init__(self, path: Path, locks: Path, slots: int = 1 << 20) -> None:
         self._locks = locks
-        self._pending: dict[
-            int, tuple[int, int, int]
-        ] = {}  # key -> uses, order of the last, flags
+        self._pending: dict[int, tuple[int, int]] = {}  # key -> uses, order of the last
         self._uses = 0
         self._guard = threading.Lock()
         self._slots = slots
@@ -167,11 +165,10 @@ class Ledger:
             self._set(_STAMP, stamp)
             return stamp
 
-    def touch(self, key: int, flags: int = 0) -> None:
-        """Remember a use of a key, and what it now is; written down in batches."""
+    def touch(self, key: int) -> None:
+        """Remember a use of a key; written down in batches."""
         self._uses += 1
-        uses = self._pending.get(key, _NONE)[0] + 1
-        self._pending[key] = uses, self._uses, flags
+        self._pending[key] = self._pending.get(key, _NONE)[0] + 1, self._uses
         if self._uses >= _PENDING:
             self.flush()
 
@@ -194,10 +191,11 @@ class Ledger:
             pending, self._pending = self._pending, {}
             total, self._uses = self._uses, 0
             before = max(self._number(_CLOCK), 0)
-            for key, (uses, order, flags) in pending.items():
+            for key, (uses, order) in pending.items():
                 slot, now = self.look(key), before + order
                 gap = smoothed(slot.gap, (now - slot.last) // uses) if slot.uses else 0
-                self._put(Slot(key, now, gap, min(slot.uses + uses, 1 << 20), flags))
+                # Evicted since that use, it stays so; storing it again is what clears the flag.
+                self._put(Slot(key, now, gap, min(slot.uses + uses, 1 << 20), slot.flags))
             self._set(_CLOCK, before + total)
 
     def slots(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.void], int]:
