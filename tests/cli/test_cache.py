@@ -8,8 +8,11 @@ import pytest
 from tests.cli.conftest import Hepcache
 
 from hepcache.cache import ColumnCache, ColumnKey, Entry
+from hepcache.cache.eviction import DEFAULT_POLICY, POLICIES
 from hepcache.cache.inventory import columns
 from hepcache.cache.provenance import Origin, note_origin, origin_of
+from hepcache.cache.room.ledger import Ledger
+from hepcache.cache.room.space import Space
 
 
 @pytest.fixture
@@ -33,7 +36,9 @@ def test_a_content_may_be_of_several_datasets(tmp_path: Path) -> None:
     assert origin_of(cache, "aa", "tag") == Origin("/new.root", ("DY", "all"))
 
 
-def test_info_tells_what_occupies_the_room(filled: Path, hepcache: Hepcache) -> None:
+def test_info_tells_what_occupies_the_room(
+    filled: Path, hepcache: Hepcache, tmp_path: Path
+) -> None:
     code, out, _ = hepcache("cache", "info", "--directory", filled, "--json")
     (found,) = json.loads(out)["caches"]
     assert code == 0
@@ -41,6 +46,10 @@ def test_info_tells_what_occupies_the_room(filled: Path, hepcache: Hepcache) -> 
     assert (found["columns"], found["contents"], found["quarantined"]) == (9, 3, 0)
     assert set(found["by_dataset"]) == {"DY", "TT", "cc"}
     assert list(found["by_column"]) == ["Jet_eta", "Jet_pt", "nJet"]
+    assert found["oldest_s"] < found["newest_s"]
+    assert (found["believed_bytes"], found["small_files"]) == (found["used_bytes"], 2)
+    assert found["generation"] > 0
+    assert tmp_path.is_relative_to(found["volume"]["mount_point"])
     assert sum(nbytes for _, nbytes in found["by_column"].values()) == found["used_bytes"]
     code, out, _ = hepcache("cache", "info", "--directory", filled)
     assert code == 0
@@ -62,6 +71,43 @@ def test_ls_selects_and_sorts(filled: Path, hepcache: Hepcache) -> None:
     code, out, _ = hepcache("cache", "ls", "--directory", filled)
     assert (code, out.count("Jet_pt")) == (0, 3)
     assert hepcache(*arguments, "--sort", "colour")[0] == 2
+    _, out, _ = hepcache(*arguments, "--sort", "age", "--limit", "1")
+    oldest = json.loads(out)["columns"][0]
+    _, out, _ = hepcache(*arguments, "--sort", "age", "--reverse", "--limit", "1")
+    assert oldest["stored_s"] < json.loads(out)["columns"][0]["stored_s"]
+
+
+def test_ls_tells_what_is_used_least(filled: Path, hepcache: Hepcache) -> None:
+    cache = ColumnCache(filled / "host-0", capacity_bytes=1 << 30)
+    for uuid, name in (("aa", "nJet"), ("bb", "nJet"), ("bb", "nJet")):
+        assert cache.get(ColumnKey(uuid, "tag", "Events", 0, 100, name))[1] == "hit"
+    cache.flush()
+    _, out, _ = hepcache("cache", "ls", "--directory", filled, "--json", "--sort", "use")
+    found = json.loads(out)["columns"]
+    assert [(one["uuid"], one["column"], one["uses"]) for one in found[-2:]] == [
+        ("aa", "nJet", 2),
+        ("bb", "nJet", 3),
+    ]
+    assert {one["uses"] for one in found[:-2]} == {1}
+    idle = [one["idle"] for one in found]
+    assert idle == sorted(idle, reverse=True)
+    assert idle[-1] == 0
+
+
+def test_several_caches_are_told_apart(filled: Path, hepcache: Hepcache, tmp_path: Path) -> None:
+    other = ColumnCache(tmp_path / "other", capacity_bytes=1 << 30)
+    key = ColumnKey("dd", "tag", "Events", 0, 100, "met")
+    assert other.put(key, Entry(b"", (np.zeros(10),)))
+    twice = ("--directory", filled, "--directory", tmp_path / "other", "--directory", filled)
+    _, out, _ = hepcache("cache", "info", *twice, "--json")
+    assert [Path(one["directory"]).name for one in json.loads(out)["caches"]] == [
+        "host-0",
+        "other",
+    ]
+    code, out, _ = hepcache("cache", "ls", *twice)
+    assert code == 0
+    assert "10 columns of segments" in out
+    assert str(tmp_path / "other") in out
 
 
 def test_verify_finds_a_flipped_byte(filled: Path, hepcache: Hepcache) -> None:
@@ -75,7 +121,7 @@ def test_verify_finds_a_flipped_byte(filled: Path, hepcache: Hepcache) -> None:
     content[len(content) // 2] ^= 1
     victim.write_bytes(content)
     code, out, _ = hepcache(*arguments, "--json")
-    (found,) = json.loads(out).values()
+    (found,) = json.loads(out)["caches"]
     assert code == 1
     assert (found["sound"], found["damaged"]) == (8, [str(victim)])
     assert not victim.exists()
@@ -91,16 +137,54 @@ def test_evict_removes_what_is_named_and_gives_the_room_back(
     arguments = ("cache", "evict", "--directory", filled)
     assert hepcache(*arguments)[0] == 2
     _, out, _ = hepcache(*arguments, "--column", "Jet_*", "--dry-run", "--json")
-    assert json.loads(out)["columns"] == 6
+    assert json.loads(out)["files"] == 6
     _, out, _ = hepcache(*arguments, "--older-than", "1 day", "--json")
-    assert json.loads(out)["columns"] == 0
+    assert json.loads(out)["files"] == 0
     before = ColumnCache(filled / "host-0", capacity_bytes=1 << 30).used_bytes
     _, out, _ = hepcache(*arguments, "--column", "Jet_*", "--json")
     cache = ColumnCache(filled / "host-0", capacity_bytes=1 << 30)
-    assert json.loads(out) == {"columns": 6, "bytes": before - cache.used_bytes}
+    found = json.loads(out)
+    assert (found["files"], found["bytes"]) == (6, before - cache.used_bytes)
+    (part,) = found["caches"]
+    assert part == {"directory": str(filled / "host-0"), "files": 6, "bytes": found["bytes"]}
     assert {one.key.column for one in columns(cache.layout) if one.key} == {"nJet"}
     entry, cause = cache.get(ColumnKey("aa", "tag", "Events", 0, 100, "Jet_pt"))
     assert (entry, cause) == (None, "evicted")
+
+
+def test_evict_takes_as_much_as_is_asked(filled: Path, hepcache: Hepcache) -> None:
+    cache = ColumnCache(filled / "host-0", capacity_bytes=1 << 30)
+    arguments = ("cache", "evict", "--directory", filled, "--json")
+    before = cache.used_bytes
+    _, out, _ = hepcache(*arguments, "--bytes", "100 kB", "--dry-run")
+    assert 100_000 <= json.loads(out)["bytes"] < before
+    assert cache.used_bytes == before
+    assert hepcache(*arguments, "--bytes", "100 kB")[1] == out
+    left = before - json.loads(out)["bytes"]
+    assert cache.used_bytes == left
+    # What is chosen occupies so much at most; the rest stays as it is.
+    _, out, _ = hepcache(*arguments, "--dataset", "TT", "--to", "0")
+    assert cache.used_bytes == left - json.loads(out)["bytes"]
+    assert not [one for one in columns(cache.layout) if one.key and one.key.uuid == "bb"]
+    _, out, _ = hepcache(*arguments, "--to", "1 GB")
+    assert json.loads(out)["files"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--bytes", "some"), "--bytes"),
+        (("--to", "-1"), "--to"),
+        (("--older-than", "yesterday"), "--older-than"),
+        (("--older-than", "-7 days"), "--older-than"),
+        (("--to", "1 GB", "--bytes", "1 GB"), "one of the two"),
+    ],
+)
+def test_evict_refuses_what_it_does_not_understand(
+    filled: Path, hepcache: Hepcache, options: tuple[str, ...], named: str
+) -> None:
+    code, _, err = hepcache("cache", "evict", "--directory", filled, *options)
+    assert (code, named in err) == (2, True)
 
 
 def test_clear_asks_first(
@@ -113,6 +197,45 @@ def test_clear_asks_first(
     assert hepcache("cache", "clear", "--directory", filled, "--yes")[0] == 0
     assert list(columns(cache.layout)) == []
     assert cache.used_bytes == 0
+    assert origin_of(cache, "aa", "tag") is None
+    _, out, _ = hepcache("cache", "info", "--directory", filled, "--json")
+    found = json.loads(out)["caches"][0]
+    assert (found["columns"], found["small_files"], found["oldest_s"]) == (0, 0, None)
+    assert hepcache("cache", "info", "--directory", filled)[0] == 0
+
+
+def test_verify_names_what_is_not_the_caches(filled: Path, hepcache: Hepcache) -> None:
+    root = filled / "host-0"
+    (root / "notes.txt").write_text("mine")
+    (root / "v1" / "aa-tag" / "Events" / "0-100" / "copy").write_text("what?")
+    stored = root / "v1" / "aa-tag" / "Events" / "0-100"
+    (stored / "nJet.col").rename(stored / "Jet_mass.col")
+    code, out, _ = hepcache("cache", "verify", "--directory", filled, "--json")
+    (found,) = json.loads(out)["caches"]
+    assert code == 0
+    assert found["unknown"] == [str(root / "notes.txt"), str(stored / "copy")]
+    assert found["foreign"] == [str(stored / "Jet_mass.col")]
+    assert found["sound"] == 8
+    assert all(Path(path).exists() for path in found["unknown"] + found["foreign"])
+    _, out, _ = hepcache("cache", "verify", "--directory", filled)
+    assert out.count("left alone") == 3
+
+
+def test_verify_mends_small_metadata_and_the_count(filled: Path, hepcache: Hepcache) -> None:
+    cache = ColumnCache(filled / "host-0", capacity_bytes=1 << 30)
+    note = Path(cache.layout.blob("origin", "aa-tag"))
+    note.write_bytes(note.read_bytes()[:-1] + b"?")
+    # A writer that is killed has reserved what it never wrote.
+    Space(cache.layout, Ledger(cache.layout.ledger, cache.layout.locks), cache.limits,
+          POLICIES[DEFAULT_POLICY]()).reserve(1 << 20)  # fmt: skip
+    believed = cache.used_bytes
+    code, out, err = hepcache("cache", "verify", "--directory", filled, "--json")
+    (found,) = json.loads(out)["caches"]
+    assert (code, err) == (1, "")
+    assert (found["sound"], found["damaged"]) == (9, [str(note)])
+    assert found["used_bytes"] == cache.used_bytes == believed - (1 << 20)
+    assert [one.name.partition(".")[0] for one in cache.layout.quarantine.iterdir()] == ["aa-tag"]
+    assert hepcache("cache", "verify", "--directory", filled)[0] == 0
 
 
 def test_a_missing_cache_is_named(tmp_path: Path, hepcache: Hepcache) -> None:

@@ -1,4 +1,4 @@
-"""What a cache holds, seen as a whole: selected, added up, checked and removed."""
+"""What a cache holds, seen as a whole: selected, added up and checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 
 from hepcache.cache.disk.files import read_column, verify_payloads
 from hepcache.cache.disk.format import Damage, ForeignFile
-from hepcache.cache.inventory import Stored, columns
+from hepcache.cache.disk.layout import SUFFIX, from_file_name
+from hepcache.cache.inventory import Stored, columns, segment_range
 from hepcache.cache.model import key_digest
 from hepcache.cache.provenance import Origin, origin_of
 from hepcache.cache.store import ColumnCache
@@ -34,23 +35,34 @@ class Item:
     origin: Origin | None
 
     @property
+    def content(self) -> tuple[str, str]:
+        """UUID and tag of the file's content."""
+        return _content(self.stored)
+
+    @property
     def dataset(self) -> str:
         """The datasets' names, or the file's UUID where they are not known."""
-        if self.origin is not None:
-            return ", ".join(self.origin.datasets)
-        return self.stored.key.uuid if self.stored.key else "?"
+        return ", ".join(self.origin.datasets) if self.origin is not None else self.content[0]
 
     @property
     def path(self) -> str:
         """The file's path, or its UUID where that is not known."""
-        if self.origin is not None:
-            return self.origin.path
-        return self.stored.key.uuid if self.stored.key else "?"
+        return self.origin.path if self.origin is not None else self.content[0]
+
+    @property
+    def tree(self) -> str:
+        """The tree's name; ``"?"`` where it was too long for a file name."""
+        return _named(self.stored.path.rsplit("/", 3)[1])
+
+    @property
+    def segment(self) -> tuple[int, int]:
+        """First entry of the segment, and the one after its last."""
+        return segment_range(self.stored.path.rsplit("/", 2)[1]) or (0, 0)
 
     @property
     def column(self) -> str:
         """The column's name; ``"?"`` where it was too long for a file name."""
-        return self.stored.key.column if self.stored.key else "?"
+        return _named(self.stored.path.rsplit("/", 1)[1].removesuffix(SUFFIX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +105,13 @@ def select(
     origins: dict[tuple[str, str], Origin | None] = {}
     found = []
     for stored in columns(cache.layout):
-        origin = None
-        if stored.key is not None:
-            content = stored.key.uuid, stored.key.tag
-            if content not in origins:
-                origins[content] = origin_of(cache, *content)
-            origin = origins[content]
-        item = Item(stored, origin)
-        of_file = (item.path, stored.key.uuid if stored.key else "")
-        of_dataset = origin.datasets if origin else ()
+        content = _content(stored)
+        if content not in origins:
+            origins[content] = origin_of(cache, *content)
+        item = Item(stored, origins[content])
         if (
-            _matches(datasets, of_dataset)
-            and _matches(files, of_file)
+            _matches(datasets, item.origin.datasets if item.origin else ())
+            and _matches(files, (item.path, content[0]))
             and _matches(names, (item.column,))
         ):
             found.append(item)
@@ -125,7 +132,7 @@ def occupancy(items: Iterable[Item], by: Callable[[Item], str]) -> dict[str, tup
     for item in items:
         count, nbytes = found[by(item)]
         found[by(item)] = count + 1, nbytes + item.stored.nbytes
-    return dict(sorted(found.items(), key=lambda one: -one[1][1]))
+    return dict(sorted(found.items(), key=lambda one: (-one[1][1], one[0])))
 
 
 def check(
@@ -179,6 +186,17 @@ def check(
         tuple(path for verdict, path, _ in found if verdict == "damaged"),
         tuple(path for verdict, path, _ in found if verdict == "foreign"),
     )
+
+
+def _content(stored: Stored) -> tuple[str, str]:
+    """Return UUID and tag, which are in the path even where the key is too long for it."""
+    uuid, _, tag = _named(stored.path.rsplit("/", 4)[1]).rpartition("-")
+    return uuid or "?", tag
+
+
+def _named(file_name: str) -> str:
+    name = from_file_name(file_name)
+    return "?" if name is None else name
 
 
 def _matches(patterns: Sequence[str], names: Iterable[str]) -> bool:

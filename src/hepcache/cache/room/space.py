@@ -18,7 +18,7 @@ from hepcache.cache.model import key_digest, slot_hash
 from hepcache.cache.room.ledger import EVICTED, Ledger
 from hepcache.cache.room.limits import Limits, Volume, look_at_volume
 
-__all__ = ["Space"]
+__all__ = ["Space", "number_of"]
 
 _CULLING = (1 << 62) + 2
 _BLOCK_BYTES = 4096
@@ -46,7 +46,7 @@ class Space:
         self.evictions = 0
         self._layout, self._ledger, self._policy = layout, ledger, policy
         if ledger.fresh:
-            ledger.set_used(lambda: _by_user(columns(layout)))
+            self.recount()
 
     def reserve(self, nbytes: int) -> bool:
         """Count bytes as used by this user, evicting others where there is no room.
@@ -112,9 +112,13 @@ class Space:
         """Return what the policy would evict of some columns to free bytes, first things first."""
         if excess_bytes <= 0 or not among:
             return []
-        hashes = np.array([_hash(one) for one in among], dtype=np.uint64)
+        hashes = np.array([number_of(one) for one in among], dtype=np.uint64)
         candidates = self._candidates(among, hashes)
         return [among[position] for position in self._policy.victims(candidates, excess_bytes)]
+
+    def recount(self) -> int:
+        """Measure the bytes in use, which a killed writer leaves too high; return them."""
+        return self._ledger.set_used(lambda: _by_user(columns(self._layout)))
 
     def discard(self, path: str) -> bool:
         """Remove one stored file; tell whether it was there."""
@@ -137,8 +141,9 @@ class Space:
         """
         count = nbytes = 0
         for one in stored:
+            number = number_of(one)  # of a long name, the file itself tells it
             if remove_column(one.path):
-                self._ledger.mark(_hash(one), EVICTED)
+                self._ledger.mark(number, EVICTED)
                 self._ledger.add_used(-one.nbytes, one.uid)
                 count, nbytes = count + 1, nbytes + one.nbytes
         return count, nbytes
@@ -156,8 +161,9 @@ class Space:
         """Evict among some of what is stored; return what stays, and how many went."""
         gone = set()
         for one in self.expendable(among, excess_bytes):
+            number = number_of(one)
             if remove_column(one.path):
-                self._ledger.mark(_hash(one), EVICTED)
+                self._ledger.mark(number, EVICTED)
                 gone.add(one.path)
         return [one for one in stored if one.path not in gone], len(gone)
 
@@ -210,6 +216,7 @@ def _segment_hash(path: str) -> int:
     return xxhash.xxh3_64_intdigest(path.rpartition("/")[0].encode("utf-8", "surrogateescape"))
 
 
-def _hash(one: Stored) -> int:
+def number_of(one: Stored) -> int:
+    """Return the number under which the ledger remembers a stored column; 0 for a damaged one."""
     digest = stored_digest(one.path) if one.key is None else key_digest(one.key)
     return 0 if digest is None else slot_hash(digest)
