@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from fnmatch import filter as matching
-from typing import Any
+from typing import Any, Literal
 
 from coffea.nanoevents import BaseSchema, NanoAODSchema
 from distributed import Client
 
-from hepcache.columns import column_names
-from hepcache.errors import ConfigurationError
+from hepcache.columns import columns_of, expand
 from hepcache.fileset import Catalogue, Fileset, load_fileset
 from hepcache.process import Executor, Runner
 from hepcache.report.record import RunRecord
 
-__all__ = ["analyse", "warm"]
+__all__ = ["analyse", "choose_columns", "warm"]
 
 
 def analyse(
@@ -33,6 +31,7 @@ def analyse(
     status: bool = True,
     name: str = "run",
     trace: Callable[..., Any] | None = None,
+    remember: bool = True,
 ) -> tuple[Any, RunRecord]:
     """Run a processor over a fileset once.
 
@@ -58,6 +57,8 @@ def analyse(
         Name of the run in its record.
     trace
         As in coffea's Runner: finds the columns to fetch at once.
+    remember
+        Note the columns, for ``hepcache cache warm --like last``.
 
     Returns
     -------
@@ -83,6 +84,7 @@ def analyse(
         maxchunks=maxchunks,
         skipbadfiles=skipbadfiles,
         name=name,
+        remember=remember,
     )
     try:
         output = runner(files, processor, treename=treename, trace=trace)
@@ -133,33 +135,48 @@ def warm(
         schema=BaseSchema,
         chunksize=chunksize,
         skipbadfiles=skipbadfiles,
-        columns=_expanded(columns, files, skipbadfiles=skipbadfiles, status=status),
+        columns=choose_columns(files, columns, skipbadfiles=skipbadfiles, status=status),
         status=status,
         name="warm",
+        remember=False,
     )
     return record
 
 
+def choose_columns(
+    fileset: Fileset | Mapping[str, Any] | str | Iterable[str],
+    patterns: Sequence[str],
+    *,
+    treename: str = "Events",
+    skipbadfiles: bool = False,
+    absent: Literal["raise", "skip"] = "raise",
+    status: bool = True,
+) -> list[str]:
+    """Return the columns that patterns mean in a fileset.
+
+    Parameters
+    ----------
+    fileset, treename, skipbadfiles, status
+        As for :func:`analyse`.
+    patterns
+        Names of columns, or patterns as in a shell, such as ``"Jet_*"``.
+    absent
+        What to do about a pattern that matches no column of any file.
+
+    Raises
+    ------
+    ConfigurationError
+        A pattern matches nothing; the message names what comes near.
+    """
+    files = load_fileset(fileset, treename=treename)
+    on_bad: Literal["raise", "skip"] = "skip" if skipbadfiles else "raise"
+    with Catalogue.from_settings() as catalogue:
+        found, _ = catalogue.records(files, on_bad=on_bad, progress=status)
+        there = columns_of(catalogue, (record for _, record in found))
+    if absent == "skip":
+        patterns = [one for one in patterns if one in there or matching(there, one)]
+    return expand(patterns, there)
+
+
 def _number(events: Any) -> dict[str, int]:
     return {"events": len(events)}
-
-
-def _expanded(
-    patterns: Sequence[str], files: Fileset, *, skipbadfiles: bool, status: bool
-) -> list[str]:
-    """Return the columns that patterns mean, in any of the branch lists of a fileset."""
-    with Catalogue.from_settings() as catalogue:
-        found, _ = catalogue.records(
-            files, on_bad="skip" if skipbadfiles else "raise", progress=status
-        )
-    one_of_each = {record.fingerprint: record for _, record in found}
-    there = sorted({name for record in one_of_each.values() for name in column_names(record)})
-    columns: list[str] = []
-    for pattern in patterns:
-        matched = matching(there, pattern)
-        if not matched:
-            near = get_close_matches(pattern, there, 3)
-            hint = f" such as {', '.join(near)}" if near else ""
-            raise ConfigurationError("columns", f"columns of the files{hint}", pattern)
-        columns += matched
-    return columns

@@ -13,6 +13,7 @@ from hepcache.chunks import cut, segment_boundaries
 from hepcache.fileset import Catalogue, FileRecord, FileSpec
 from hepcache.process.executor import Executor
 from hepcache.process.kernel import kernel_uses, looks
+from hepcache.process.last import note_run
 from hepcache.process.upstream import (
     DaskExecutor,
     ExecutorBase,
@@ -44,6 +45,8 @@ class Runner(CoffeaRunner):
         this machine's cache; ``None`` stands for the current Dask client.
     name
         Name of the run in its record.
+    remember
+        Note the columns, for ``hepcache cache warm --like last``.
     run_record
         What the last run did; ``None`` before the first.
 
@@ -56,6 +59,7 @@ class Runner(CoffeaRunner):
 
     executor: ExecutorBase | None = None
     name: str = "run"
+    remember: bool = True
     run_record: RunRecord | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -147,6 +151,8 @@ class Runner(CoffeaRunner):
             uses = kernel_uses(kernels, looks(self.executor, {one.path for one in records}))
             record = self._recorded(records, columns, began, time.perf_counter() - clock)
             self.run_record = replace(record, kernels=uses)
+            if self.remember:
+                note_run(self.run_record)
         return out
 
     def _recorded(
