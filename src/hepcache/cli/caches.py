@@ -28,7 +28,7 @@ Directory = Annotated[
     typer.Option(
         "--directory",
         help="A cache, or a directory of caches such as a local cluster's; may be repeated "
-        "[default: settings hepcache.cache.directory and hepcache.cache.group].",
+        "(default: settings hepcache.cache.directory and hepcache.cache.group).",
     ),
 ]
 Dataset = Annotated[

@@ -20,7 +20,7 @@ catalogue = typer.Typer(
 
 CatalogueFile = Annotated[
     Path | None,
-    typer.Option("--catalogue", help="Its file [default: setting hepcache.catalogue]."),
+    typer.Option("--catalogue", help="Its file (default: setting hepcache.catalogue)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
@@ -28,7 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 @catalogue.command("show")
 def show(
     paths: Annotated[
-        list[str] | None, typer.Argument(help="Files or directories [default: all].")
+        list[str] | None, typer.Argument(help="Files or directories (default: all).")
     ] = None,
     at: CatalogueFile = None,
     as_json: Json = False,

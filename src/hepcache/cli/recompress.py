@@ -19,7 +19,7 @@ def recompress(
     columns: Annotated[
         list[str] | None, typer.Option(help="Branches to keep in Events: names or globs.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes [default: cores].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes (default: cores).")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace copies.")] = False,
 ) -> None:
     """Rewrite ROOT files with another compression, and check every column of the copy.

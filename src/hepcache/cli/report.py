@@ -51,7 +51,7 @@ def show(source: Source, json: Json = False) -> None:
 def html(
     source: Source,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The page [default: beside the report].")
+        Path | None, typer.Option("--out", help="The page (default: beside the report).")
     ] = None,
 ) -> None:
     """Write the report as one self-contained page."""

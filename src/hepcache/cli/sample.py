@@ -27,7 +27,7 @@ def nanoaod(
     ] = "zstd:10",
     cluster: Annotated[int, typer.Option(help="Events per cluster.")] = 25_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 1,
-    jobs: Annotated[int | None, typer.Option(help="Processes [default: cores].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes (default: cores).")] = None,
 ) -> None:
     """Write NanoAOD files with the complete branch list of v15.
 
