@@ -14,6 +14,7 @@ from hepcache.cli.caches import (
     File,
     Json,
     caches_of,
+    examples,
     selected,
 )
 from hepcache.cli.holdings import info_of, info_table, line_of, list_table, occupancy_table
@@ -35,7 +36,7 @@ cache = typer.Typer(
 _Order = Literal["size", "age", "use", "name"]
 
 
-@cache.command("info")
+@cache.command("info", epilog=examples("info --all", "info --directory /ssd/caches --json"))
 def info(
     directory: Directory = None,
     show_all: Annotated[bool, typer.Option("--all", help="Every dataset and column.")] = False,
@@ -61,7 +62,10 @@ def info(
                 console.print(occupancy_table(what, values[f"by_{what}"], show_all))
 
 
-@cache.command("ls")
+@cache.command(
+    "ls",
+    epilog=examples("ls --dataset 'DY*' --column 'Jet_*'", "ls --sort use --limit 0 --json"),
+)
 def list_columns(
     directory: Directory = None,
     dataset: Dataset = None,
@@ -101,10 +105,24 @@ def list_columns(
     console.print(said + more)
 
 
-cache.command("verify")(verify)
-cache.command("evict")(evict)
-cache.command("clear")(clear)
-cache.command("warm")(warm)
+cache.command("verify", epilog=examples("verify --threads 8", "verify --dataset 'DY*' --json"))(
+    verify
+)
+cache.command(
+    "evict",
+    epilog=examples(
+        "evict --to '500 GB'", "evict --dataset 'QCD*' --older-than '30 days' --dry-run"
+    ),
+)(evict)
+cache.command("clear", epilog=examples("clear", "clear --quarantine --yes"))(clear)
+cache.command(
+    "warm",
+    epilog=examples(
+        "warm fileset.json --columns 'nJet,Jet_*,MET_pt'",
+        "warm fileset.json --like result/report.json --scheduler tcp://head:8786",
+        "warm fileset.json --like last",
+    ),
+)(warm)
 
 
 def _sorted(

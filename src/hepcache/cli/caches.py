@@ -19,6 +19,7 @@ __all__ = [
     "Json",
     "bytes_of",
     "caches_of",
+    "examples",
     "seconds_of",
     "selected",
 ]
@@ -42,6 +43,11 @@ Column = Annotated[
     list[str] | None, typer.Option("--column", help="Only such columns, as 'Jet_*'.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def examples(*commands: str) -> str:
+    """Return the end of a help text: commands to try."""
+    return "\n".join(("Examples:\n", *(f"  hepcache cache {one}" for one in commands)))
 
 
 def caches_of(directories: list[Path] | None) -> list[ColumnCache]:
