@@ -14,8 +14,9 @@ from tests.columns.conftest import columns, write_tree
 from hepcache.clusters import LocalCluster
 from hepcache.errors import ConfigurationError
 from hepcache.identity import JobIdentity
+from hepcache.placement.calls import forget_run, plan_run
 from hepcache.placement.keys import chunk_key
-from hepcache.placement.plugin import METRIC, NAME, plan_of
+from hepcache.placement.plugin import METRIC, NAME
 from hepcache.process import Executor, Runner
 
 
@@ -158,8 +159,10 @@ def test_a_killed_worker_and_a_killed_host_lose_nothing(
         timer = client.loop
         timer.add_callback(timer.call_later, 0.5, os.kill, pids[0], signal.SIGKILL)
         assert run(files, slow) == expected(6)
-        timer.add_callback(timer.call_later, 0.5, cluster.kill_host, "host-1")
+        timer.add_callback(timer.call_later, 0.2, cluster.kill_host, "host-1")
         assert run(files, slow) == expected(6)
+        while len(client.scheduler_info(n_workers=-1)["workers"]) > 1:
+            time.sleep(0.01)
         assert run(files, sums) == expected(6)
         assert {chunk.host for chunk in run.run_record.chunks} == {"host-0"}
 
@@ -211,11 +214,14 @@ def test_keys_are_grouped_under_one_prefix(cluster: LocalCluster) -> None:
         futures = client.map(int, range(4), key=keys)
         assert client.gather(futures) == [0, 1, 2, 3]
         found = client.run_on_scheduler(prefixes)
-        plan = client.run_on_scheduler(plan_of, run="0a")
+        owners, threads = client.run_on_scheduler(
+            plan_run, run="0b", chunks=keys, seconds=None, columns=[], speeds={}
+        )
+        client.run_on_scheduler(forget_run, run="0b")
     assert any("hepcache-chunk" in name for name in found)
-    assert set(plan.owners.values()) <= {"host-0", "host-1"}
-    assert len(plan.owners) == 4
-    assert plan.threads == {"host-0": 2, "host-1": 2}
+    assert set(owners) <= {"host-0", "host-1"}
+    assert len(owners) == 4
+    assert threads == {"host-0": 2, "host-1": 2}
 
 
 def test_the_plugin_raises_nothing_while_it_works(

@@ -152,7 +152,7 @@ class LocalCluster(SpecCluster):
         ]
         pids = [nanny.pid for nanny in nannies if nanny.pid]
         for nanny in nannies:
-            nanny.auto_restart = False
+            nanny.close_gracefully("the host is to fail")
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         return pids

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from hepcache.identity import JobIdentity
 
-__all__ = ["PREFIX", "ChunkKey", "chunk_key", "entries_of", "identity_of"]
+__all__ = ["PREFIX", "ChunkKey", "chunk_key", "entries_of", "identity_of", "is_chunk", "run_of"]
 
 PREFIX = "hepcache-chunk"
 
@@ -35,13 +35,21 @@ def chunk_key(run: str, job: JobIdentity, start: int, stop: int) -> ChunkKey:
     return (f"{PREFIX}-{run}", job.uuid, job.tree, job.segment, start, stop)
 
 
-def identity_of(key: Hashable) -> JobIdentity | None:
+def is_chunk(key: Hashable) -> bool:
+    """Tell whether a key is one that :func:`chunk_key` makes."""
+    return isinstance(key, tuple) and len(key) == 6 and str(key[0]).startswith(PREFIX + "-")
+
+
+def identity_of(key: Any) -> JobIdentity | None:
     """Return the identity that a key carries, or ``None`` for any other task's key."""
-    if isinstance(key, tuple) and len(key) == 6 and str(key[0]).startswith(PREFIX + "-"):
-        return JobIdentity(key[1], key[2], key[3])
-    return None
+    return JobIdentity(key[1], key[2], key[3]) if is_chunk(key) else None
 
 
 def entries_of(key: ChunkKey) -> int:
     """Return the number of entries of a chunk."""
     return key[5] - key[4]
+
+
+def run_of(key: ChunkKey) -> str:
+    """Return the id of a chunk's run."""
+    return key[0].rpartition("-")[2]

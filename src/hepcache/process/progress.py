@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 
@@ -25,13 +26,23 @@ class ChunkProgress:
         self._bar = bar
         self._task = bar.add_task(description, total=chunks, rate="")
         self._events = 0
+        self._ahead: dict[str, int] = {}
+        self._guard = threading.Lock()
 
-    def done(self, events: int) -> None:
-        """Count one chunk of ``events`` events."""
-        self._events += events
-        elapsed_s = self._bar.tasks[self._task].elapsed or 0.0
-        rate = f"{self._events / elapsed_s:,.0f} events/s" if elapsed_s > 0 else ""
-        self._bar.update(self._task, advance=1, rate=rate)
+    def ahead(self, task: str, chunks: int) -> None:
+        """Show that the first chunks of a task are processed, whose result is still to come."""
+        with self._guard:
+            self._bar.update(self._task, advance=chunks - self._ahead.get(task, 0))
+            self._ahead[task] = chunks
+
+    def done(self, chunks: Sequence[Sized], task: str = "") -> None:
+        """Count chunks that were processed; their lengths are entries."""
+        with self._guard:
+            self._events += sum(map(len, chunks))
+            elapsed_s = self._bar.tasks[self._task].elapsed or 0.0
+            rate = f"{self._events / elapsed_s:,.0f} events/s" if elapsed_s > 0 else ""
+            shown = self._ahead.pop(task, 0)
+            self._bar.update(self._task, advance=len(chunks) - shown, rate=rate)
 
 
 @contextmanager

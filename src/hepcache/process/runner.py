@@ -11,7 +11,8 @@ from uuid import UUID
 
 from hepcache.chunks import cut, segment_boundaries
 from hepcache.fileset import Catalogue, FileRecord, FileSpec
-from hepcache.process.executor import Executor
+from hepcache.process.executor import Executor, Journal
+from hepcache.process.experience import Experience
 from hepcache.process.kernel import kernel_uses, looks
 from hepcache.process.last import note_run
 from hepcache.process.upstream import (
@@ -145,15 +146,28 @@ class Runner(CoffeaRunner):
             fileset = self._known_chunks(list(fileset))
         began, clock = time.time(), time.perf_counter()
         self._problems, kernels = {}, looks(self.executor)
+        work = self._work(processor_instance)
+        journal = getattr(self.executor, "journal", Journal())
+        with Catalogue(settings().catalogue) as catalogue:
+            journal.experience = Experience.load(catalogue, work)
         out = super()._run_impl(fileset, processor_instance, **options)
         if isinstance(out, dict):
             records, columns = out.pop(RECORDS, []), out.pop(COLUMNS, set())
+            journal.experience.learn(records, columns)
+            with Catalogue(settings().catalogue) as catalogue:
+                journal.experience.save(catalogue, work)
             uses = kernel_uses(kernels, looks(self.executor, {one.path for one in records}))
             record = self._recorded(records, columns, began, time.perf_counter() - clock)
             self.run_record = replace(record, kernels=uses)
             if self.remember:
                 note_run(self.run_record)
         return out
+
+    def _work(self, processor: Any) -> str:
+        """Return the name under which to remember how long this kind of work takes."""
+        kind = processor if hasattr(processor, "__qualname__") else type(processor)
+        schema = getattr(self.schema, "__qualname__", "")
+        return f"{kind.__module__}.{kind.__qualname__}/{schema}"
 
     def _recorded(
         self, records: list[ChunkRecord], columns: set[str], began: float, wall_s: float

@@ -1,0 +1,165 @@
+"""What waits at which worker, and for how long: the plugin's own books, without Dask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+from hepcache.identity import JobIdentity
+from hepcache.placement.keys import ChunkKey
+
+__all__ = ["Queued", "Queues", "Rank"]
+
+Rank: TypeAlias = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A task that was given to a worker and has not ended.
+
+    Attributes
+    ----------
+    key
+        The task's key.
+    jobs
+        Identities of the chunks that it carries.
+    owner
+        The host that placement chose.
+    seconds
+        How long it is expected to take where its columns are.
+    rank
+        A worker takes its tasks in ascending order of it.
+    """
+
+    key: ChunkKey
+    jobs: tuple[JobIdentity, ...]
+    owner: str
+    seconds: float
+    rank: Rank = ()
+
+    def ranked(self, rank: Rank) -> Queued:
+        """Return the task with a rank."""
+        return replace(self, rank=rank)
+
+    def owned_by(self, owner: str) -> Queued:
+        """Return the task with another owner."""
+        return replace(self, owner=owner)
+
+
+class Queues:
+    """Tasks by worker, and which of them have begun.
+
+    A worker begins a task when it has a thread to spare, and takes those that
+    wait in the order of their ranks; nobody tells the scheduler sooner than a
+    heartbeat, so it is followed here.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self._places: dict[ChunkKey, str] = {}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def join(self, worker: str, threads: int) -> None:
+        """Begin to keep a worker's books."""
+        self._queues.setdefault(worker, _Queue(threads)).threads = max(threads, 1)
+
+    def leave(self, worker: str) -> dict[ChunkKey, bool]:
+        """Forget a worker; return its tasks, and of each whether the worker had begun it."""
+        queue = self._queues.pop(worker, _Queue(0))
+        for key in queue.tasks:
+            del self._places[key]
+        return {key: key in queue.begun for key in queue.tasks}
+
+    def put(self, worker: str, task: Queued, *, begun: bool = False) -> None:
+        """Give a task to a worker, and take it from where it was; a worker may have begun it."""
+        if self._places.get(task.key) == worker and not begun:
+            return
+        self.take(task.key)
+        # Dask may give a worker its first task before it says that there is one.
+        self._queues.setdefault(worker, _Queue(1)).put(task, begun=begun)
+        self._places[task.key] = worker
+
+    def take(self, key: ChunkKey) -> Queued | None:
+        """Remove a task; return it, or ``None`` if it is not there."""
+        worker = self._places.pop(key, None)
+        return None if worker is None else self._queues[worker].take(key)
+
+    def worker_of(self, key: ChunkKey) -> str | None:
+        """Return the worker to which a task was given."""
+        return self._places.get(key)
+
+    def has_begun(self, key: ChunkKey) -> bool:
+        """Tell whether a task that is there was begun."""
+        return key in self._queues[self._places[key]].begun
+
+    def waiting(self, worker: str, most: int) -> list[tuple[Queued, float]]:
+        """Return the last tasks that wait at a worker, and when it is expected to begin each.
+
+        Parameters
+        ----------
+        worker
+            The worker.
+        most
+            How many to return at most: those that wait longest, the last one first.
+        """
+        queue = self._queues[worker]
+        left_s, found = queue.seconds, []
+        for task in reversed(queue.waiting()[-most:]):
+            left_s -= task.seconds
+            found.append((task, max(left_s, 0.0) / queue.threads))
+        return found
+
+    def wait_s(self, worker: str) -> float:
+        """Return how long one more task is expected to wait at a worker."""
+        queue = self._queues[worker]
+        return queue.seconds / queue.threads if len(queue.tasks) >= queue.threads else 0.0
+
+    def is_waiting(self, worker: str) -> bool:
+        """Tell whether any task waits at a worker."""
+        queue = self._queues[worker]
+        return len(queue.tasks) > len(queue.begun)
+
+    def least_loaded(self, workers: Iterable[str]) -> str:
+        """Return the worker that would begin another task first."""
+        queues = self._queues
+        return min(workers, key=lambda one: (queues[one].seconds / queues[one].threads, one))
+
+
+class _Queue:
+    def __init__(self, threads: int) -> None:
+        self.threads = max(threads, 1)
+        self.tasks: dict[ChunkKey, Queued] = {}
+        self.begun: set[ChunkKey] = set()
+        self.seconds = 0.0
+        self._heap: list[tuple[Rank, ChunkKey]] = []
+
+    def put(self, task: Queued, *, begun: bool) -> None:
+        self.tasks[task.key] = task
+        self.seconds += task.seconds
+        if begun or len(self.begun) < self.threads:
+            self.begun.add(task.key)
+        else:
+            heappush(self._heap, (task.rank, task.key))
+
+    def take(self, key: ChunkKey) -> Queued:
+        task = self.tasks.pop(key)
+        self.seconds = max(self.seconds - task.seconds, 0.0) if self.tasks else 0.0
+        if key in self.begun:
+            self.begun.remove(key)
+            while self._heap and len(self.begun) < self.threads:
+                _, first = heappop(self._heap)
+                # What was taken while it waited is still in the heap.
+                if first in self.tasks and first not in self.begun:
+                    self.begun.add(first)
+        return task
+
+    def waiting(self) -> list[Queued]:
+        left = (task for key, task in self.tasks.items() if key not in self.begun)
+        return sorted(left, key=lambda task: (task.rank, task.key))

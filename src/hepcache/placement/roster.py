@@ -1,0 +1,94 @@
+"""Who is there: workers, their hosts, and what hosts say of themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from hepcache.placement.residency import Residency
+
+__all__ = ["METRIC", "Roster"]
+
+METRIC = "hepcache"
+"""Key of what a worker says of its host among the metrics it sends."""
+
+# Decoded bytes per second at which a host refills what it lacks, until workers have measured it.
+_REFILL_RATE = 100e6
+_SMOOTHING = 0.2
+
+
+class Roster:
+    """Workers by host, as the scheduler sees them.
+
+    Parameters
+    ----------
+    workers
+        The scheduler's worker states by address; looked at, never changed.
+    residency
+        Takes what hosts say that they hold.
+    """
+
+    def __init__(self, workers: Any, residency: Residency) -> None:
+        self._workers, self._residency = workers, residency
+        self._hosts: dict[str, str] = {}  # worker address -> host
+        self._refill_rates: dict[str, float] = {}
+        self._told: dict[str, int] = {}  # host -> generation of its last report
+        self._pace: dict[str, float] = {}
+
+    def hear(self, address: str) -> str:
+        """Take what a worker last said of its host; return the host's name."""
+        ws = self._workers.get(address)
+        if ws is None:
+            return self._hosts.get(address, address)
+        said = ws.metrics.get(METRIC) or {}
+        host = str(said.get("host") or ws.host)
+        self._hosts[address] = host
+        generation = said.get("generation")
+        # All workers of a host see one generation; one report of it is enough.
+        if generation is not None and self._told.get(host) != generation:
+            self._residency.report(host, said["holdings"])
+            self._told[host] = generation
+        if said.get("refill_rate"):
+            self._refill_rates[host] = float(said["refill_rate"])
+        return host
+
+    def hear_all(self) -> None:
+        """Take what all workers last said."""
+        for address in self._workers:
+            self.hear(address)
+
+    def leave(self, address: str) -> None:
+        """Forget a worker."""
+        self._hosts.pop(address, None)
+
+    def host(self, address: str) -> str:
+        """Return the host of a worker."""
+        return self._hosts.get(address) or self.hear(address)
+
+    def workers(self, host: str) -> list[str]:
+        """Return the workers of a host."""
+        return [address for address in self._workers if self.host(address) == host]
+
+    def threads(self) -> dict[str, int]:
+        """Return the threads of every host."""
+        found: defaultdict[str, int] = defaultdict(int)
+        for address, ws in self._workers.items():
+            found[self.host(address)] += ws.nthreads
+        return dict(found)
+
+    def refill_rate(self, host: str) -> float:
+        """Return the decoded bytes per second at which a host reads what it lacks."""
+        return self._refill_rates.get(host, _REFILL_RATE)
+
+    def note_pace(self, host: str, taken_s: float, expected_s: float) -> None:
+        """Remember how long a task took at a host, where it was expected to take another time."""
+        if expected_s > 0:
+            ratio = taken_s / expected_s
+            self._pace[host] = (1 - _SMOOTHING) * self._pace.get(host, ratio) + _SMOOTHING * ratio
+
+    def pace(self, host: str) -> float:
+        """Return the time that tasks take at a host over the time that they should take."""
+        known = self._pace.get(host)
+        if known is not None:
+            return known
+        return sum(self._pace.values()) / len(self._pace) if self._pace else 1.0

@@ -1,0 +1,308 @@
+"""One run's tasks on a cluster: planned, sent, followed, merged, and tried again."""
+
+from __future__ import annotations
+
+import time
+import uuid as uuids
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from coffea.processor import accumulate
+from distributed import Client, Future, KilledWorker, as_completed, get_worker, wait
+
+from hepcache.errors import ClusterError, ProcessorError
+from hepcache.identity import JobIdentity
+from hepcache.merge import MergeTree
+from hepcache.placement.batches import batched
+from hepcache.placement.calls import announce, plan_run
+from hepcache.placement.keys import ChunkKey, chunk_key
+from hepcache.placement.queues import Queued
+from hepcache.process.experience import Experience
+from hepcache.process.progress import ChunkProgress
+from hepcache.process.upstream import WorkItem, compress, decompress
+from hepcache.process.work import Chunk
+
+__all__ = ["Dispatch", "Task"]
+
+_TELL_S = 0.3
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Chunks that travel in one task; no list, in which Dask would look for futures."""
+
+    items: tuple[WorkItem, ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The function that a task calls; a class so that it pickles by name.
+
+    Attributes
+    ----------
+    function
+        coffea's work function.
+    compression
+        Level of LZ4 for results.
+    heavy
+        Whether the processor comes as an input of its own.
+    topic
+        Where to tell how many chunks of a batch are done.
+    """
+
+    function: Callable[..., Any]
+    compression: int | None
+    heavy: bool
+    topic: str
+
+    def __call__(self, batch: Batch, heavy: Any = None) -> Any:
+        """Process the chunks one after the other; return what they add up to."""
+        told = time.monotonic()
+
+        def results() -> Any:
+            nonlocal told
+            for number, item in enumerate(batch.items):
+                if number and time.monotonic() - told > _TELL_S:
+                    told = time.monotonic()
+                    worker = get_worker()
+                    worker.log_event(self.topic, [str(worker.get_current_task()), number])
+                yield self.function((item, heavy) if self.heavy else item)
+
+        return compress(accumulate(results()), self.compression)
+
+
+class Dispatch:
+    """Sends chunks where they belong and brings their results together.
+
+    Parameters
+    ----------
+    client
+        Client of the cluster.
+    run
+        The run's id.
+    task
+        What a task does.
+    heavy
+        The processor's future, where it travels by itself.
+    experience
+        What is known of the work.
+    priority, retries
+        Dask's, of every chunk.
+    fan_in
+        Results taken by one merge.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        run: str,
+        task: Task,
+        heavy: Future | None,
+        experience: Experience,
+        *,
+        priority: int,
+        retries: int,
+        fan_in: int,
+    ) -> None:
+        self._client, self._run, self._task, self._heavy = client, run, task, heavy
+        self._experience, self._priority, self._retries = experience, priority, retries
+        self._tree = MergeTree[Future](fan_in)
+        self._attempts = 0
+        self.tasks: dict[Future, tuple[WorkItem, ...]] = {}
+        self.threads: dict[str, int] = {}
+
+    def send(self, items: Sequence[WorkItem]) -> None:
+        """Plan all chunks of the run and submit them.
+
+        Raises
+        ------
+        ProcessorError
+            A chunk is there twice.
+        """
+        keys = [_key(self._run, item) for item in items]
+        if len(set(keys)) != len(keys):
+            raise ProcessorError("a chunk of the same file and entries is there twice in this run")
+        seconds = self._expected(items)
+        owners, self.threads = self._client.run_on_scheduler(
+            plan_run, run=self._run, chunks=keys, seconds=seconds,
+            columns=self._experience.columns, speeds=self._experience.speeds,
+        )  # fmt: skip
+        if seconds is None or not self.threads:
+            self._submit([(item,) for item in items])
+            return
+        groups = batched(owners, seconds, self.threads)
+        tasks = [
+            Queued(
+                keys[group[0]],
+                tuple(_identity(items[number]) for number in group),
+                owners[group[0]],
+                sum(seconds[number] for number in group),
+            )
+            for group in groups
+        ]
+        self._client.run_on_scheduler(announce, run=self._run, tasks=tasks)
+        self._submit([tuple(items[number] for number in group) for group in groups])
+
+    def merged(self, progress: ChunkProgress) -> Any:
+        """Merge results as they complete; return the last one, which is on the client.
+
+        Raises
+        ------
+        ProcessorError
+            The processor failed; or chunks killed their workers, at last
+            alone, after all others were processed.
+        """
+        with self._told(progress):
+            aside = self._follow(progress)
+        # Alone, so that nobody else is blamed, and blames nobody else.
+        killers = [item for item in aside if not self._survives(item, progress)]
+        result = self._reduced()
+        if killers:
+            raise ProcessorError(
+                "; ".join(f"Work item {_plain(item)}" for item in killers)
+                + " caused a KilledWorker exception (likely a segfault or out-of-memory issue); "
+                "all other chunks were processed"
+            )
+        return result
+
+    @contextmanager
+    def _told(self, progress: ChunkProgress) -> Iterator[None]:
+        """Show chunks of batches as workers tell that they are done."""
+        topic = self._task.topic
+        self._client.subscribe_topic(topic, lambda event: progress.ahead(*event[1]))
+        try:
+            yield
+        finally:
+            self._client.unsubscribe_topic(topic)
+
+    def _follow(self, progress: ChunkProgress) -> list[WorkItem]:
+        """Merge results as they come, until all have; return what killed its workers."""
+        completed = as_completed(self.tasks)
+        pending, aside = len(self.tasks), list[WorkItem]()
+        while pending:
+            batch = completed.next_batch()
+            pending -= len(batch)
+            finished, new = [], list[Future]()
+            for future in batch:
+                items, error = self.tasks.get(future, ()), _error(future)
+                if error is None:
+                    progress.done(items, str(future.key))
+                    finished.append(future)
+                elif len(items) > 1:
+                    # Whatever went wrong with one of them, the others are not to blame.
+                    new += self._submit([(item,) for item in items])
+                elif items and isinstance(error, KilledWorker):
+                    aside += items
+                else:
+                    raise error
+            hosts = _hosts(self._client, finished)
+            groups = [self._tree.add(future, hosts[future.key]) for future in finished]
+            new += [self._merge(group) for group in groups if group]
+            completed.update(new)
+            pending += len(new)
+        return aside
+
+    def _survives(self, item: WorkItem, progress: ChunkProgress) -> bool:
+        """Try a chunk alone; tell whether its worker lived."""
+        (future,) = self._submit([(item,)])
+        wait(future)
+        error = _error(future)
+        if error is None:
+            progress.done((item,))
+            self._tree.add(future, "")
+        elif not isinstance(error, KilledWorker):
+            raise error
+        return error is None
+
+    def _reduced(self) -> Any:
+        """Merge what is left of every host; return the last result."""
+        groups = self._tree.drain()
+        while len(groups) > 1 or any(len(group) > 1 for group in groups):
+            # A group of one, left over at the end, passes through as it is.
+            made = [self._merge(group) if len(group) > 1 else group[0] for group in groups]
+            wait(made)
+            for future in made:
+                if (error := _error(future)) is not None:
+                    raise error
+                self._tree.add(future, "")
+            groups = self._tree.drain()
+        return groups[0][0].result() if groups else None
+
+    def _submit(self, groups: Sequence[tuple[WorkItem, ...]]) -> list[Future]:
+        # A chunk that was part of a batch comes back under a key that is not taken.
+        run = f"{self._run}{self._attempts:02x}" if self._attempts else self._run
+        self._attempts += 1
+        batches = [Batch(group) for group in groups]
+        arguments: list[Any] = [batches]
+        if self._heavy is not None:
+            arguments.append([self._heavy] * len(batches))
+        futures = self._client.map(
+            self._task, *arguments,
+            key=[_key(run, group[0]) for group in groups], pure=False,
+            priority=self._priority,
+            retries=self._retries if all(len(group) == 1 for group in groups) else 0,
+        )  # fmt: skip
+        self.tasks.update(zip(futures, groups, strict=True))
+        return list(futures)
+
+    def _merge(self, group: Sequence[Future]) -> Future:
+        return self._client.submit(
+            _accumulate, list(group), self._task.compression,
+            key=f"hepcache-merge-{self._run}-{uuids.uuid4().hex[:12]}",
+            priority=self._priority + 1, retries=self._retries,
+        )  # fmt: skip
+
+    def _expected(self, items: Sequence[WorkItem]) -> list[float] | None:
+        if not all(isinstance(item, Chunk) for item in items):
+            return None
+        return self._experience.seconds(items, [len(item) for item in items])
+
+
+def _accumulate(items: list[Any], compression: int | None) -> Any:
+    # accumulate() makes a new object of the first two, so no input is changed.
+    return compress(accumulate(decompress(item) for item in items), compression)
+
+
+def _key(run: str, item: WorkItem) -> ChunkKey:
+    return chunk_key(run, _identity(item), item.entrystart, item.entrystop)
+
+
+def _identity(item: WorkItem) -> JobIdentity:
+    if isinstance(item, Chunk):
+        return JobIdentity(item.uuid, item.treename, item.segment)
+    # A chunk that coffea cut: the place where it begins is all that is known.
+    return JobIdentity(str(uuids.UUID(bytes=item.fileuuid)), item.treename, item.entrystart)
+
+
+def _plain(item: WorkItem) -> WorkItem:
+    return item.plain() if isinstance(item, Chunk) else item
+
+
+def _hosts(client: Client, futures: Sequence[Future]) -> dict[Any, str]:
+    """Return the machine on which each result lies."""
+    if not futures:
+        return {}
+    places = client.who_has(list(futures))
+    return {
+        future.key: urlsplit(next(iter(places.get(future.key, ())), "")).hostname or ""
+        for future in futures
+    }
+
+
+def _error(future: Future) -> BaseException | None:
+    """Return why a task failed, or ``None``.
+
+    Raises
+    ------
+    ClusterError
+        It was neither finished nor failed.
+    """
+    if future.status == "finished":
+        return None
+    if future.status != "error":
+        raise ClusterError(f"task {future.key} was {future.status}; is the cluster still there?")
+    error: BaseException = future.exception()
+    return error
