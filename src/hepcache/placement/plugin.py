@@ -122,7 +122,7 @@ class PlacementPlugin(SchedulerPlugin):
         if worker is not None:
             # If the worker was lost, Dask says so after it has given its tasks to others.
             self._left[key] = worker, self.queues.has_begun(key)
-            self.queues.take(key)
+            self.queues.take(key, ended=finish in ("memory", "erred"))
         if finish == "memory" and worker is not None:
             host = self.roster.host(worker)
             for job in task.jobs:

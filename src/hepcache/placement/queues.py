@@ -86,10 +86,19 @@ class Queues:
         self._queues.setdefault(worker, _Queue(1)).put(task, begun=begun)
         self._places[task.key] = worker
 
-    def take(self, key: ChunkKey) -> Queued | None:
-        """Remove a task; return it, or ``None`` if it is not there."""
+    def take(self, key: ChunkKey, *, ended: bool = True) -> Queued | None:
+        """Remove a task; return it, or ``None`` if it is not there.
+
+        Parameters
+        ----------
+        key
+            The task's key.
+        ended
+            Whether its worker has a thread for the next one. A worker that
+            is lost loses one task after the other and begins none.
+        """
         worker = self._places.pop(key, None)
-        return None if worker is None else self._queues[worker].take(key)
+        return None if worker is None else self._queues[worker].take(key, ended=ended)
 
     def worker_of(self, key: ChunkKey) -> str | None:
         """Return the worker to which a task was given."""
@@ -148,12 +157,12 @@ class _Queue:
         else:
             heappush(self._heap, (task.rank, task.key))
 
-    def take(self, key: ChunkKey) -> Queued:
+    def take(self, key: ChunkKey, *, ended: bool) -> Queued:
         task = self.tasks.pop(key)
         self.seconds = max(self.seconds - task.seconds, 0.0) if self.tasks else 0.0
         if key in self.begun:
             self.begun.remove(key)
-            while self._heap and len(self.begun) < self.threads:
+            while ended and self._heap and len(self.begun) < self.threads:
                 _, first = heappop(self._heap)
                 # What was taken while it waited is still in the heap.
                 if first in self.tasks and first not in self.begun:

@@ -2,76 +2,26 @@
 
 from __future__ import annotations
 
-import time
 import uuid as uuids
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from coffea.processor import accumulate
-from distributed import Client, Future, KilledWorker, as_completed, get_worker, wait
+from distributed import Client, Future, KilledWorker, as_completed, wait
 
 from hepcache.errors import ClusterError, ProcessorError
-from hepcache.identity import JobIdentity
 from hepcache.merge import MergeTree
 from hepcache.placement.batches import batched
 from hepcache.placement.calls import announce, plan_run
-from hepcache.placement.keys import ChunkKey, chunk_key
 from hepcache.placement.queues import Queued
 from hepcache.process.experience import Experience
 from hepcache.process.progress import ChunkProgress
-from hepcache.process.upstream import WorkItem, compress, decompress
+from hepcache.process.tasks import Batch, Task, accumulate_results, cut_last, identity, key, plain
+from hepcache.process.upstream import WorkItem
 from hepcache.process.work import Chunk
 
-__all__ = ["Dispatch", "Task"]
-
-_TELL_S = 0.3
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Chunks that travel in one task; no list, in which Dask would look for futures."""
-
-    items: tuple[WorkItem, ...]
-
-
-@dataclass(frozen=True)
-class Task:
-    """The function that a task calls; a class so that it pickles by name.
-
-    Attributes
-    ----------
-    function
-        coffea's work function.
-    compression
-        Level of LZ4 for results.
-    heavy
-        Whether the processor comes as an input of its own.
-    topic
-        Where to tell how many chunks of a batch are done.
-    """
-
-    function: Callable[..., Any]
-    compression: int | None
-    heavy: bool
-    topic: str
-
-    def __call__(self, batch: Batch, heavy: Any = None) -> Any:
-        """Process the chunks one after the other; return what they add up to."""
-        told = time.monotonic()
-
-        def results() -> Any:
-            nonlocal told
-            for number, item in enumerate(batch.items):
-                if number and time.monotonic() - told > _TELL_S:
-                    told = time.monotonic()
-                    worker = get_worker()
-                    worker.log_event(self.topic, [str(worker.get_current_task()), number])
-                yield self.function((item, heavy) if self.heavy else item)
-
-        return compress(accumulate(results()), self.compression)
+__all__ = ["Dispatch"]
 
 
 class Dispatch:
@@ -93,6 +43,15 @@ class Dispatch:
         Dask's, of every chunk.
     fan_in
         Results taken by one merge.
+    divisible
+        Whether chunks may be cut.
+
+    Attributes
+    ----------
+    tasks
+        The chunks of every task.
+    threads
+        Threads of every host.
     """
 
     def __init__(
@@ -106,23 +65,29 @@ class Dispatch:
         priority: int,
         retries: int,
         fan_in: int,
+        divisible: bool,
     ) -> None:
         self._client, self._run, self._task, self._heavy = client, run, task, heavy
         self._experience, self._priority, self._retries = experience, priority, retries
         self._tree = MergeTree[Future](fan_in)
-        self._attempts = 0
+        self._attempts, self._divisible = 0, divisible
         self.tasks: dict[Future, tuple[WorkItem, ...]] = {}
         self.threads: dict[str, int] = {}
 
     def send(self, items: Sequence[WorkItem]) -> None:
         """Plan all chunks of the run and submit them.
 
+        Parameters
+        ----------
+        items
+            The chunks. The last of long ones are cut, so that no thread trails.
+
         Raises
         ------
         ProcessorError
             A chunk is there twice.
         """
-        keys = [_key(self._run, item) for item in items]
+        keys = [key(self._run, item) for item in items]
         if len(set(keys)) != len(keys):
             raise ProcessorError("a chunk of the same file and entries is there twice in this run")
         seconds = self._expected(items)
@@ -133,11 +98,14 @@ class Dispatch:
         if seconds is None or not self.threads:
             self._submit([(item,) for item in items])
             return
+        if self._divisible:
+            items, owners, seconds = cut_last(items, owners, seconds, self.threads)
+        keys = [key(self._run, item) for item in items]
         groups = batched(owners, seconds, self.threads)
         tasks = [
             Queued(
                 keys[group[0]],
-                tuple(_identity(items[number]) for number in group),
+                tuple(identity(items[number]) for number in group),
                 owners[group[0]],
                 sum(seconds[number] for number in group),
             )
@@ -162,7 +130,7 @@ class Dispatch:
         result = self._reduced()
         if killers:
             raise ProcessorError(
-                "; ".join(f"Work item {_plain(item)}" for item in killers)
+                "; ".join(f"Work item {plain(item)}" for item in killers)
                 + " caused a KilledWorker exception (likely a segfault or out-of-memory issue); "
                 "all other chunks were processed"
             )
@@ -241,7 +209,7 @@ class Dispatch:
             arguments.append([self._heavy] * len(batches))
         futures = self._client.map(
             self._task, *arguments,
-            key=[_key(run, group[0]) for group in groups], pure=False,
+            key=[key(run, group[0]) for group in groups], pure=False,
             priority=self._priority,
             retries=self._retries if all(len(group) == 1 for group in groups) else 0,
         )  # fmt: skip
@@ -250,7 +218,7 @@ class Dispatch:
 
     def _merge(self, group: Sequence[Future]) -> Future:
         return self._client.submit(
-            _accumulate, list(group), self._task.compression,
+            accumulate_results, list(group), self._task.compression,
             key=f"hepcache-merge-{self._run}-{uuids.uuid4().hex[:12]}",
             priority=self._priority + 1, retries=self._retries,
         )  # fmt: skip
@@ -259,26 +227,6 @@ class Dispatch:
         if not all(isinstance(item, Chunk) for item in items):
             return None
         return self._experience.seconds(items, [len(item) for item in items])
-
-
-def _accumulate(items: list[Any], compression: int | None) -> Any:
-    # accumulate() makes a new object of the first two, so no input is changed.
-    return compress(accumulate(decompress(item) for item in items), compression)
-
-
-def _key(run: str, item: WorkItem) -> ChunkKey:
-    return chunk_key(run, _identity(item), item.entrystart, item.entrystop)
-
-
-def _identity(item: WorkItem) -> JobIdentity:
-    if isinstance(item, Chunk):
-        return JobIdentity(item.uuid, item.treename, item.segment)
-    # A chunk that coffea cut: the place where it begins is all that is known.
-    return JobIdentity(str(uuids.UUID(bytes=item.fileuuid)), item.treename, item.entrystart)
-
-
-def _plain(item: WorkItem) -> WorkItem:
-    return item.plain() if isinstance(item, Chunk) else item
 
 
 def _hosts(client: Client, futures: Sequence[Future]) -> dict[Any, str]:

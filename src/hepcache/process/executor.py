@@ -12,9 +12,10 @@ from distributed import Client, get_client
 
 from hepcache.errors import ClusterError
 from hepcache.placement.calls import forget_run
-from hepcache.process.dispatch import Dispatch, Task
+from hepcache.process.dispatch import Dispatch
 from hepcache.process.experience import Experience
 from hepcache.process.progress import chunk_progress
+from hepcache.process.tasks import Task
 from hepcache.process.upstream import DaskExecutor, WorkItem, decompress
 from hepcache.process.worker import settle
 
@@ -35,12 +36,15 @@ class Journal:
         Bytes written to SSDs, and what they decode to.
     experience
         What is known of the work before the run.
+    divisible
+        Whether chunks may be cut where that makes the run shorter.
     """
 
     run: str = ""
     threads: dict[str, int] = field(default_factory=dict)
     stored: tuple[int, int] = (0, 0)
     experience: Experience = field(default_factory=Experience)
+    divisible: bool = False
 
 
 @dataclass
@@ -94,10 +98,12 @@ class Executor(DaskExecutor):
             priority=self.priority,
             retries=self.retries,
             fan_in=self.treereduction,
+            divisible=self.journal.divisible,
         )
         try:
-            with chunk_progress(self.desc, items, shown=self.status) as progress:
-                dispatch.send(items)
+            dispatch.send(items)
+            chunks = [item for batch in dispatch.tasks.values() for item in batch]
+            with chunk_progress(self.desc, chunks, shown=self.status) as progress:
                 merged = dispatch.merged(progress)
             written = list(client.run(settle).values())
             self.journal.stored = sum(one for one, _ in written), sum(one for _, one in written)

@@ -149,7 +149,7 @@ class Experience:
         for host, found_ratios in ratios.items():
             speed, before = median(found_ratios), self.speeds.get(host, 1.0)
             if abs(speed - before) > _HYSTERESIS * before:
-                self.speeds[host] = (1 - _NEW_WEIGHT) * before + _NEW_WEIGHT * speed
+                self.speeds[host] = speed
 
 
 def _hot_s(one: ChunkRecord) -> float:

@@ -150,6 +150,8 @@ class Runner(CoffeaRunner):
         journal = getattr(self.executor, "journal", Journal())
         with Catalogue(settings().catalogue) as catalogue:
             journal.experience = Experience.load(catalogue, work)
+        # coffea's clusters are promised to come whole; checkpoints are named by entries.
+        journal.divisible = not self.align_clusters and self.checkpointer is None
         out = super()._run_impl(fileset, processor_instance, **options)
         if isinstance(out, dict):
             records, columns = out.pop(RECORDS, []), out.pop(COLUMNS, set())
