@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -167,13 +168,36 @@ def test_a_killed_worker_and_a_killed_host_lose_nothing(
         assert {chunk.host for chunk in run.run_record.chunks} == {"host-0"}
 
 
+class Gated:
+    """Processes nothing before a file is there, then takes its time."""
+
+    def __init__(self, gate: Path) -> None:
+        self.gate = gate
+
+    def __call__(self, events: object) -> dict[str, int]:
+        for _ in range(6000):
+            if self.gate.exists():
+                break
+            time.sleep(0.01)
+        time.sleep(0.1)
+        return sums(events)
+
+
 @pytest.mark.slow
 def test_an_idle_late_host_takes_part(files: dict[str, object], tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
     with LocalCluster(hosts=1, cache_directory=tmp_path) as cluster, cluster.client() as client:
         run = runner(client, chunksize=100)
-        run(files, slow)
-        client.loop.add_callback(client.loop.call_later, 0.1, cluster.add_host)
-        assert run(files, slow) == expected(6)
+        run(files, sums)
+
+        async def open_gate(dask_scheduler: object) -> None:
+            while len(dask_scheduler.workers) < 2:
+                await asyncio.sleep(0.01)
+            gate.touch()
+
+        client.loop.add_callback(cluster.add_host)
+        client.loop.add_callback(client._run_on_scheduler, open_gate)
+        assert run(files, Gated(gate)) == expected(6)
         assert {chunk.host for chunk in run.run_record.chunks} == {"host-0", "host-1"}
 
 

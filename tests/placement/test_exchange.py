@@ -25,7 +25,7 @@ def candidate(number: int, wait_s: float, here: float = 0, there: float = 0) -> 
 
 
 def test_reading_again_must_cost_less_than_waiting() -> None:
-    assert gain_s(1.0, 0, 200e6, RATE, RATE) == -1
+    assert gain_s(1.0, 0, 200e6, RATE, RATE) == -1.5
     assert chosen(candidate(0, 1.0, there=200e6)) is None
     assert chosen(candidate(0, 3.0, there=200e6)) == 0
     assert chosen(candidate(0, 3.0, there=200e6), rates=10e6) is None

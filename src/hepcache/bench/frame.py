@@ -55,6 +55,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.cache",
         "The cache's store against other stores of buffers; eviction policies on traces.",
     ),
+    "placement": Benchmark(
+        "hepcache.bench.placement",
+        "Chunks of unlike length on hosts of unlike speed, against other ways to spread them.",
+    ),
 }
 """Every benchmark by name, in the order in which ``bench all`` runs them."""
 

@@ -15,10 +15,12 @@ from heapq import nlargest
 from hepcache.placement.keys import ChunkKey
 from hepcache.placement.queues import Queued
 
-__all__ = ["Candidate", "best_move", "gain_s"]
+__all__ = ["Candidate", "best_move", "gain_s", "reading_s"]
 
 # A move takes a round trip to both workers, and expected times are only that.
-LEAST_GAIN_S = 0.05
+LEAST_GAIN_S = 0.1
+# A host that lacks columns opens the file: parsing the branch list of NanoAOD alone takes this.
+OPENING_S = 0.5
 _CLOSE = 16
 
 
@@ -59,9 +61,22 @@ def gain_s(
     Examples
     --------
     >>> gain_s(2.0, 0, 100e6, 100e6, 100e6)
-    1.0
+    0.5
     """
-    return wait_s + missing_here / rate_here - missing_there / rate_there
+    return wait_s + reading_s(missing_here, rate_here) - reading_s(missing_there, rate_there)
+
+
+def reading_s(missing_bytes: float, rate: float) -> float:
+    """Return the seconds in which a host reads again what another one holds.
+
+    Parameters
+    ----------
+    missing_bytes
+        Bytes that it lacks.
+    rate
+        Bytes per second at which it refills.
+    """
+    return OPENING_S + missing_bytes / rate if missing_bytes > 0 else 0.0
 
 
 def best_move(

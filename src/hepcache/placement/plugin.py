@@ -12,6 +12,7 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
+from hepcache.placement.exchange import reading_s
 from hepcache.placement.keys import ChunkKey, entries_of, identity_of, is_chunk, run_of
 from hepcache.placement.market import Market
 from hepcache.placement.policy import place
@@ -129,7 +130,7 @@ class PlacementPlugin(SchedulerPlugin):
                 self.residency.completed(job, host)
             for one in startstops or ():
                 if one["action"] == "compute":
-                    self.roster.note_pace(host, one["stop"] - one["start"], task.seconds)
+                    self.roster.note_pace(worker, one["stop"] - one["start"], task.seconds)
         if finish in ("memory", "erred", "forgotten"):
             del self._tasks[key]
             self._left.pop(key, None)
@@ -198,7 +199,7 @@ class PlacementPlugin(SchedulerPlugin):
         host = self.roster.host(ws.address)
         residency = self.residency_of(ts.key)
         missing = sum(residency.missing_bytes(job, host) for job in self._tasks[ts.key].jobs)
-        return missing / self.roster.refill_rate(host)
+        return reading_s(missing, self.roster.refill_rate(host))
 
 
 def _alone(key: ChunkKey, owner: str) -> Queued:

@@ -34,6 +34,7 @@ class Roster:
         self._refill_rates: dict[str, float] = {}
         self._told: dict[str, int] = {}  # host -> generation of its last report
         self._pace: dict[str, float] = {}
+        self._warm: set[str] = set()
 
     def hear(self, address: str) -> str:
         """Take what a worker last said of its host; return the host's name."""
@@ -60,6 +61,7 @@ class Roster:
     def leave(self, address: str) -> None:
         """Forget a worker."""
         self._hosts.pop(address, None)
+        self._warm.discard(address)
 
     def host(self, address: str) -> str:
         """Return the host of a worker."""
@@ -80,9 +82,13 @@ class Roster:
         """Return the decoded bytes per second at which a host reads what it lacks."""
         return self._refill_rates.get(host, _REFILL_RATE)
 
-    def note_pace(self, host: str, taken_s: float, expected_s: float) -> None:
-        """Remember how long a task took at a host, where it was expected to take another time."""
-        if expected_s > 0:
+    def note_pace(self, worker: str, taken_s: float, expected_s: float) -> None:
+        """Remember how long a task took, where it was expected to take another time."""
+        if worker not in self._warm:
+            # Its first task paid for imports.
+            self._warm.add(worker)
+        elif expected_s > 0:
+            host = self.host(worker)
             ratio = taken_s / expected_s
             self._pace[host] = (1 - _SMOOTHING) * self._pace.get(host, ratio) + _SMOOTHING * ratio
 

@@ -98,6 +98,10 @@ class Dispatch:
         if seconds is None or not self.threads:
             self._submit([(item,) for item in items])
             return
+        speeds = self._experience.speeds
+        seconds = [
+            one / speeds.get(owner, 1.0) for one, owner in zip(seconds, owners, strict=True)
+        ]
         if self._divisible:
             items, owners, seconds = cut_last(items, owners, seconds, self.threads)
         keys = [key(self._run, item) for item in items]
