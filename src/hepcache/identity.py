@@ -9,12 +9,13 @@ salts: eight points even out the share of the space that chance gives it
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SALTS", "JobIdentity", "host_points", "job_point"]
+__all__ = ["SALTS", "JobIdentity", "host_points", "job_point", "job_points"]
 
 SALTS = range(1, 9)
 
@@ -60,6 +61,29 @@ def job_point(job: JobIdentity) -> NDArray[np.uint8]:
     (64,)
     """
     return _point(f"{job.uuid}/{job.tree}/{job.segment}")
+
+
+def job_points(jobs: Iterable[JobIdentity]) -> NDArray[np.uint8]:
+    """Return the points of many jobs: :func:`job_point` of each, in their order.
+
+    Parameters
+    ----------
+    jobs
+        Jobs; consecutive jobs of one identity are hashed once.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(n_jobs, 64)``, dtype ``uint8``, contiguous.
+    """
+    digests: list[bytes] = []
+    last, digest = None, b""
+    for job in jobs:
+        if job != last:
+            uuid, tree, segment = last = job
+            digest = hashlib.sha512(f"{uuid}/{tree}/{segment}".encode()).digest()
+        digests.append(digest)
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 64)
 
 
 def host_points(name: str) -> NDArray[np.uint8]:

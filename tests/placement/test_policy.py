@@ -5,14 +5,13 @@ import os
 import random
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hepcache.identity import JobIdentity
-from hepcache.placement import Residency, distance_factors, host_distances, place
+from hepcache.placement import Residency, host_distances, place
 from hepcache.placement.residency import pack
 
 
@@ -137,36 +136,6 @@ def test_completed_job_is_held_until_a_report_says_otherwise() -> None:
     assert residency.best(job, HOSTS) == "w4"
     residency.report("w4", pack({}))
     assert residency.best(job, HOSTS) is None
-
-
-@pytest.mark.parametrize("change", ["add", "remove"])
-def test_few_jobs_move_when_a_host_comes_or_goes(change: str) -> None:
-    jobs = jobs_of(4000)
-    before_hosts = dict(HOSTS) if change == "add" else {**HOSTS, "w7": 1.0}
-    after_hosts = {**HOSTS, "w7": 1.0} if change == "add" else dict(HOSTS)
-    before = place(jobs, before_hosts, residency=Residency()).hosts
-    after = place(jobs, after_hosts, residency=Residency()).hosts
-    moved = sum(a != b for a, b in zip(before, after, strict=True))
-    # An eighth has to move; the bound on the load moves a little more.
-    assert moved <= 1.35 * len(jobs) / 8
-
-
-def test_weights_are_met_within_a_per_cent() -> None:
-    shares = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 1.0}
-    factors = distance_factors(shares)
-    jobs = [JobIdentity("other", "sample", i) for i in range(60_000)]
-    names = sorted(shares)
-    distances = host_distances(jobs, names) * [factors[name] for name in names]
-    found = Counter(distances.argmin(axis=1).tolist())
-    for column, name in enumerate(names):
-        expected = shares[name] / 8
-        # 60 000 trials have a spread of their own.
-        spread = 3 * (expected * (1 - expected) / len(jobs)) ** 0.5
-        assert abs(found[column] / len(jobs) - expected) <= 0.01 * expected + spread
-
-
-def test_equal_weights_leave_the_published_rule() -> None:
-    assert distance_factors({"a": 2, "b": 2}) == {"a": 1.0, "b": 1.0}
 
 
 def test_no_jobs_and_no_hosts() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hepcache.identity import JobIdentity
+from hepcache.identity import JobIdentity, host_points, job_points
+from hepcache.placement.balance import Batch, assign
+from hepcache.placement.relief import relieve
 from hepcache.placement.residency import Residency
-from hepcache.placement.space import host_distances
+from hepcache.placement.space import nearest_hosts
 from hepcache.placement.weights import distance_factors
 
-__all__ = ["Placement", "place"]
+__all__ = ["Placement", "owners", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,10 @@ class Placement:
     overflow
         Jobs that found their nearest host full.
     load
-        Cost placed on every host, in the unit of the costs.
+        Cost placed on every host, in the unit of the costs; what is to be
+        read again included.
+    moved
+        Jobs that an overloaded host gave up although it holds their columns.
     """
 
     hosts: tuple[str, ...]
@@ -38,6 +45,7 @@ class Placement:
     nearest: int
     overflow: int
     load: dict[str, float]
+    moved: int = 0
 
 
 def place(
@@ -47,13 +55,15 @@ def place(
     residency: Residency,
     costs: Sequence[float] | None = None,
     epsilon: float = 0.02,
+    reread: float | None = None,
+    factors: Mapping[str, float] | None = None,
 ) -> Placement:
     """Assign jobs to hosts.
 
     A job goes to the host that holds most of its columns. The others go to
-    the nearest host by weighted distance whose load is below its fair share,
-    the nearest jobs first, so that what overflows is what lay farthest. The
-    result does not depend on the order of jobs or hosts.
+    the nearest host by weighted distance that has room, the nearest jobs
+    first, so that what overflows is what lay farthest. The result does not
+    depend on the order of jobs or hosts.
 
     Parameters
     ----------
@@ -67,8 +77,15 @@ def place(
     costs
         Expected cost of every job; all alike by default.
     epsilon
-        How far a host's load may exceed its fair share of the batch. The last
-        job that a host takes may exceed it by its own cost.
+        How far a host's load may exceed its fair share of the batch, as far as
+        jobs can be divided.
+    reread
+        Cost, in the unit of the costs, of reading one byte anew that another
+        host holds. Where it is given, a host that holds so much that it would
+        finish late gives up jobs, those first whose move is cheapest, as long
+        as the others finish them earlier, reading included.
+    factors
+        Factors of the hosts' distances; solved for from the shares by default.
 
     Returns
     -------
@@ -78,7 +95,8 @@ def place(
     Raises
     ------
     ValueError
-        There are jobs and no hosts, or as many costs as jobs are missing.
+        There are jobs and no hosts, as many costs as jobs are missing, or a
+        cost is negative or no number.
     """
     if not jobs:
         return Placement((), 0, 0, 0, dict.fromkeys(shares, 0.0))
@@ -87,48 +105,89 @@ def place(
     cost = np.ones(len(jobs)) if costs is None else np.asarray(costs, dtype=float)
     if len(cost) != len(jobs):
         raise ValueError(f"costs: expected {len(jobs)}, one per job, found {len(cost)}")
+    if not (np.isfinite(cost).all() and cost.min() >= 0):
+        raise ValueError("costs: expected finite numbers, none of them negative")
     names = sorted(shares)
-    chosen: list[str | None] = [residency.best(job, names) for job in jobs]
-    load = dict.fromkeys(names, 0.0)
-    for host, one in zip(chosen, cost, strict=True):
-        if host is not None:
-            load[host] += one
-    cold = [index for index, host in enumerate(chosen) if host is None]
-    total_share = sum(shares.values())
-    limits = {name: cost.sum() * shares[name] / total_share * (1 + epsilon) for name in names}
-    overflow = _place_cold(jobs, cold, cost, names, shares, limits, load, chosen)
-    hosts = tuple(host for host in chosen if host is not None)
-    return Placement(hosts, len(jobs) - len(cold), len(cold) - overflow, overflow, load)
+    share = np.array([shares[name] for name in names], dtype=float)
+    solved = distance_factors(shares, exact=False) if factors is None else factors
+    chosen = _holders(jobs, names, residency)
+    held = np.flatnonzero(chosen >= 0)
+    cold = np.flatnonzero(chosen < 0)
+    # Jobs that cost nothing still have to be somewhere, evenly.
+    total = math.fsum(cost) or 1.0
+    limits = total * share / share.sum() * (1 + epsilon)
+    points = job_points(jobs) if reread is not None else _points(jobs, cold)
+    batch = Batch(
+        points if reread is None else points[cold],
+        cost[cold],
+        np.stack([host_points(name) for name in names]),
+        np.array([solved[name] for name in names]),
+        limits,
+        np.asarray(np.bincount(chosen[held], cost[held], len(names)), dtype=float),
+    )
+    moved = 0
+    if reread is not None:
+        moved = relieve(jobs, points, names, residency, reread, cost, batch, chosen)
+    placed, overflow = assign(batch)
+    chosen[cold] = placed
+    return Placement(
+        tuple([names[host] for host in chosen.tolist()]),
+        len(held) - moved,
+        len(cold) - overflow,
+        overflow,
+        dict(zip(names, batch.load.tolist(), strict=True)),
+        moved,
+    )
 
 
-def _place_cold(
+def owners(
     jobs: Sequence[JobIdentity],
-    cold: Sequence[int],
-    cost: np.ndarray,
-    names: Sequence[str],
     shares: Mapping[str, float],
-    limits: Mapping[str, float],
-    load: dict[str, float],
-    chosen: list[str | None],
-) -> int:
-    """Place jobs that no host holds; return how many found their nearest host full."""
-    if not cold:
-        return 0
-    factors = distance_factors(shares)
-    distances = host_distances([jobs[index] for index in cold], names)
-    distances *= np.array([factors[name] for name in names], dtype=np.float32)
-    ranked = np.argsort(distances, axis=1, kind="stable")
-    nearest = distances.min(axis=1)
-    overflow = 0
-    for position in sorted(range(len(cold)), key=lambda i: (nearest[i], jobs[cold[i]], cold[i])):
-        index = cold[position]
-        order = [names[column] for column in ranked[position]]
-        # Every host full can only be rounding: then the relatively least loaded.
-        host = next(
-            (name for name in order if load[name] + cost[index] <= limits[name]),
-            None,
-        ) or min(order, key=lambda name: (load[name] + cost[index]) / limits[name])
-        overflow += host != order[0]
-        load[host] += cost[index]
-        chosen[index] = host
-    return overflow
+    *,
+    count: int = 2,
+    factors: Mapping[str, float] | None = None,
+) -> list[tuple[str, ...]]:
+    """Return the hosts to which jobs belong by weighted distance, whatever hosts hold.
+
+    Parameters
+    ----------
+    jobs
+        Jobs.
+    shares
+        Wanted share of every host, as :func:`place` takes them.
+    count
+        How many hosts per job.
+    factors
+        As :func:`place` takes them.
+
+    Returns
+    -------
+    list of tuple
+        For every job, in their order, its owner, its next owner, and so on.
+    """
+    names = sorted(shares)
+    if not jobs or not names:
+        return [() for _ in jobs]
+    solved = distance_factors(shares, exact=False) if factors is None else factors
+    found, _ = nearest_hosts(
+        job_points(jobs),
+        np.stack([host_points(name) for name in names]),
+        np.array([solved[name] for name in names]),
+        min(count, len(names)),
+    )
+    return [tuple([names[host] for host in row]) for row in found.tolist()]
+
+
+def _holders(
+    jobs: Sequence[JobIdentity], names: Sequence[str], residency: Residency
+) -> NDArray[np.int32]:
+    """Return the index of the host that holds most of every job; -1 for none."""
+    if not residency.known(names):
+        return np.full(len(jobs), -1, dtype=np.int32)
+    number = {name: index for index, name in enumerate(names)}
+    best = (residency.best(job, number) for job in jobs)
+    return np.array([-1 if one is None else number[one] for one in best], dtype=np.int32)
+
+
+def _points(jobs: Sequence[JobIdentity], rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    return job_points(jobs if len(rows) == len(jobs) else [jobs[row] for row in rows.tolist()])
