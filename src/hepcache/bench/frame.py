@@ -59,6 +59,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.placement",
         "Chunks of unlike length on hosts of unlike speed, against other ways to spread them.",
     ),
+    "simulation": Benchmark(
+        "hepcache.bench.simulation.command",
+        "The published cluster and larger ones, simulated with the real placement code.",
+    ),
 }
 """Every benchmark by name, in the order in which ``bench all`` runs them."""
 

@@ -16,7 +16,7 @@ batches are better served by numpy, see :mod:`hepcache.placement.space`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,16 @@ def blocks_of(points: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(blocks.transpose(0, 2, 4, 3, 1, 5))
 
 
-@njit(nogil=True, cache=True)
+def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+    try:
+        compiled: Callable[..., None] = njit(nogil=True, cache=True)(function)
+    except RuntimeError:
+        # Neither this directory nor the user's own can be written: compile every time.
+        compiled = njit(nogil=True)(function)
+    return compiled
+
+
+@_compiled
 def nearest(
     jobs: NDArray[np.uint16],
     blocks: NDArray[np.uint8],

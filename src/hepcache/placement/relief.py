@@ -14,6 +14,8 @@ from hepcache.placement.space import nearest_hosts
 
 __all__ = ["relieve"]
 
+_NEAREST = 8  # hosts with room that are asked to take a job
+
 
 def relieve(
     jobs: Sequence[JobIdentity],
@@ -45,35 +47,42 @@ def relieve(
     Returns
     -------
     int
-        Jobs moved. The cheapest moves per cost come first; a job goes to the
-        nearest host with room for it and for what it has to read.
+        Jobs moved. The cheapest moves per cost come first; a job goes to a
+        host that holds a part of its columns, or else to one of the nearest,
+        with room for it and for what has to be read.
     """
-    over = np.flatnonzero(batch.load > batch.limits * (1 + 1e-9))
-    rows = np.flatnonzero(np.isin(chosen, over))
-    if not len(rows):
+    full = batch.limits * (1 + 1e-9)
+    open_hosts = np.flatnonzero(batch.load < batch.limits)
+    rows = np.flatnonzero(np.isin(chosen, np.flatnonzero(batch.load > full)))
+    if not len(rows) or not len(open_hosts):
         return 0
-    ranked, _ = nearest_hosts(points[rows], batch.hosts, batch.factors, len(names))
+    ranked, _ = nearest_hosts(
+        points[rows],
+        batch.hosts[open_hosts],
+        batch.factors[open_hosts],
+        min(_NEAREST, len(open_hosts)),
+    )
+    is_open = {names[host]: host for host in open_hosts.tolist()}
     moves = []
-    for row, order in zip(rows.tolist(), ranked.tolist(), strict=True):
-        price = {
-            host: reread * residency.missing_bytes(jobs[row], names[host])
-            for host in order
-            if host != chosen[row]
-        }
-        # Sorting is stable: of hosts that would read as much, the nearest comes first.
+    for row, order in zip(rows.tolist(), open_hosts[ranked].tolist(), strict=True):
+        held = residency.holders(jobs[row])
+        most = max(held.values())
+        # Whoever holds a part reads less than the others, of which the nearest comes first.
+        price = {is_open[name]: most - held[name] for name in sorted(held) if name in is_open}
+        price = dict.fromkeys(order, most) | price
         targets = sorted(price, key=price.__getitem__)
-        least = price[targets[0]] if targets else 0.0
-        moves.append((least / max(costs[row], 1e-300), points[row].tobytes(), row, targets, price))
+        cost = max(float(costs[row]), 1e-300)
+        moves.append((price[targets[0]] / cost, points[row].tobytes(), row, targets, price))
     moves.sort(key=lambda move: move[:3])
     moved = 0
     for _, _, row, targets, price in moves:
         source = int(chosen[row])
-        if batch.load[source] <= batch.limits[source]:
+        if batch.load[source] <= full[source]:
             continue
         now = batch.load[source] / batch.limits[source]
         for host in targets:
-            then = batch.load[host] + costs[row] + price[host]
-            if then <= batch.limits[host] and then / batch.limits[host] < now:
+            then = batch.load[host] + costs[row] + reread * price[host]
+            if then <= full[host] and then / batch.limits[host] < now:
                 batch.load[source] -= costs[row]
                 batch.load[host] = then
                 chosen[row] = host

@@ -91,6 +91,11 @@ class Residency:
         holding = self._holders.get(job, {}).get(host)
         return 0 if holding is None else self._bytes(holding)
 
+    def holders(self, job: JobIdentity) -> dict[str, float]:
+        """Return the bytes that each host holds of a job's segment, for hosts that hold any."""
+        held = ((host, self._bytes(one)) for host, one in self._holders.get(job, {}).items())
+        return {host: nbytes for host, nbytes in held if nbytes}
+
     def missing_bytes(self, job: JobIdentity, host: str) -> float:
         """Return the bytes that a host would have to read that another host holds."""
         holders = self._holders.get(job)

@@ -1,0 +1,142 @@
+"""What a slot does that has nothing left to do, compiled.
+
+The price is that of :mod:`hepcache.placement.exchange`, by which the
+scheduler's plugin decides, and so is the choice among chunks that are worth
+their price; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from hepcache.bench.simulation.arrays import Caches, Hosts, Queues, Running, Work
+from hepcache.placement.exchange import LEAST_GAIN_S, gain_s
+
+__all__ = ["NO_CHUNK", "NO_STEALING", "PRICED", "STOCK", "next_chunk", "worth_most"]
+
+NO_STEALING, STOCK, PRICED = 0, 1, 2
+"""Rules: do nothing; take any chunk of the longest queue; take the chunk that gains most."""
+
+NO_CHUNK = -1
+_LOOK = 32  # chunks at the end of each queue that an idle host looks at
+_CLOSE = 16  # of the best ones, among which it matters whose the chunk would be
+
+_gain = njit(gain_s)
+
+
+@njit
+def _bandwidth(host: int, origin: float, hosts: Hosts, running: Running) -> float:
+    """Return the bytes/s with which a host would read one more chunk from the origin."""
+    readers = 0
+    for one in range(len(hosts.links)):
+        readers += running.readers[one]
+    share: float = min(origin / (readers + 1), hosts.links[host] / (running.readers[host] + 1))
+    return share
+
+
+@njit
+def _take(place: int, queue: int, work: Work, queues: Queues) -> int:
+    """Take a chunk out of a queue; the others keep their order."""
+    chunk: int = queues.chunks[place]
+    for other in range(place, queues.tails[queue] - 1):
+        queues.chunks[other] = queues.chunks[other + 1]
+    queues.tails[queue] -= 1
+    queues.left[queue] -= work.expected[chunk]
+    return chunk
+
+
+@njit
+def _any_of_longest(work: Work, queues: Queues) -> int:
+    """Take any chunk of the queue that holds most work.
+
+    Dask keeps what can be stolen in sets, whose order has nothing to do with
+    that of the queue.
+    """
+    queue, most = -1, 0.0
+    for one in range(len(queues.left)):
+        if queues.tails[one] > queues.heads[one] and queues.left[one] > most:
+            queue, most = one, queues.left[one]
+    if queue < 0:
+        return NO_CHUNK
+    place = np.random.randint(queues.heads[queue], queues.tails[queue])  # noqa: NPY002
+    chunk: int = _take(place, queue, work, queues)
+    return chunk
+
+
+@njit
+def _rank(gain: float, place: int, queue: int, gains: Any, places: Any) -> None:
+    """Insert a chunk among the best ones, best first."""
+    if gain <= gains[-1]:
+        return
+    at = len(gains) - 1
+    while at > 0 and gain > gains[at - 1]:
+        gains[at], places[at] = gains[at - 1], places[at - 1]
+        at -= 1
+    gains[at], places[at, 0], places[at, 1] = gain, place, queue
+
+
+@njit
+def worth_most(
+    host: int, origin: float,
+    hosts: Hosts, work: Work, queues: Queues, caches: Caches, running: Running,
+) -> tuple[int, int]:  # fmt: skip
+    """Return where the chunk is, in the array of queues and in which, that an idle host takes."""
+    there = _bandwidth(host, origin, hosts, running)
+    gains, places = np.full(_CLOSE, LEAST_GAIN_S), np.full((_CLOSE, 2), -1)
+    held_gain, held = np.full(1, LEAST_GAIN_S), np.full((1, 2), -1)
+    for queue in range(len(queues.heads)):
+        head, tail = queues.heads[queue], queues.tails[queue]
+        if head == tail or queue == host:
+            continue
+        here = _bandwidth(queue, origin, hosts, running)
+        wait = queues.left[queue] / hosts.slots[queue]
+        for place in range(tail - 1, max(head, tail - _LOOK) - 1, -1):
+            chunk = queues.chunks[place]
+            wait -= work.expected[chunk] / hosts.slots[queue]
+            missing_here = missing_there = 0.0
+            # What nobody holds has to be read by whoever takes it.
+            if caches.copies[chunk]:
+                missing_here = 0.0 if caches.held[chunk, queue] else work.sizes[chunk]
+                missing_there = 0.0 if caches.held[chunk, host] else work.sizes[chunk]
+            gain = _gain(max(wait, 0.0), missing_here, missing_there, here, there)
+            _rank(gain, place, queue, gains, places)
+            if missing_here > missing_there:
+                _rank(gain, place, queue, held_gain, held)
+    if held[0, 0] >= 0:
+        return held[0, 0], held[0, 1]
+    for rank in range(_CLOSE):
+        place = places[rank, 0]
+        close = place >= 0 and gains[rank] >= 0.5 * gains[0]
+        if close and work.next_owner[queues.chunks[place]] == host:
+            return place, places[rank, 1]
+    return places[0, 0], places[0, 1]
+
+
+@njit
+def next_chunk(
+    slot: int, host: int, stealing: int, origin: float,
+    hosts: Hosts, work: Work, queues: Queues, caches: Caches, running: Running,
+) -> tuple[int, bool]:  # fmt: skip
+    """Return what a free slot does next, and whether it was another's.
+
+    Returns
+    -------
+    tuple
+        The chunk, :data:`NO_CHUNK` for none; and whether it was stolen.
+    """
+    queue = queues.of_slot[slot]
+    if queues.heads[queue] < queues.tails[queue]:
+        chunk = int(queues.chunks[queues.heads[queue]])
+        queues.heads[queue] += 1
+        queues.left[queue] -= work.expected[chunk]
+        return chunk, False
+    if stealing == STOCK:
+        return _any_of_longest(work, queues), True
+    if stealing == PRICED:
+        place, victim = worth_most(host, origin, hosts, work, queues, caches, running)
+        if place >= 0:
+            return _take(place, victim, work, queues), True
+    return NO_CHUNK, False
