@@ -9,10 +9,10 @@ from typing import Any
 from hepcache.identity import JobIdentity
 from hepcache.placement.exchange import Candidate, best_move
 from hepcache.placement.keys import ChunkKey
+from hepcache.placement.policy import owners
 from hepcache.placement.queues import Queued, Queues
 from hepcache.placement.residency import Residency
 from hepcache.placement.roster import Roster
-from hepcache.placement.space import host_distances
 from hepcache.placement.stealing import in_flight, request_move
 
 __all__ = ["Market"]
@@ -147,10 +147,11 @@ class Market:
         if worker is None or not task.jobs:
             return False
         home = self._roster.host(worker)
-        others = sorted(host for host in self._roster.threads() if host != home)
-        return _nearest(task.jobs[0], tuple(others)) == self._roster.host(thief)
+        others = {host: n for host, n in self._roster.threads().items() if host != home}
+        return _owner(task.jobs[0], tuple(sorted(others.items()))) == self._roster.host(thief)
 
 
 @lru_cache(maxsize=4096)
-def _nearest(job: JobIdentity, hosts: tuple[str, ...]) -> str | None:
-    return hosts[int(host_distances([job], hosts)[0].argmin())] if hosts else None
+def _owner(job: JobIdentity, shares: tuple[tuple[str, int], ...]) -> str | None:
+    found = owners([job], dict(shares), count=1)[0]
+    return found[0] if found else None

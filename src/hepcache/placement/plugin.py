@@ -30,6 +30,8 @@ OWNER = "hepcache-owner"
 
 _SECONDS_PER_ENTRY = 1e-5  # until anything is known of a processor
 _INTERVAL_MS = 100
+# How far what a host holds may keep it busy beyond its fair share, before it gives some up.
+_TOLERATED = 1.1
 
 
 @dataclass
@@ -173,15 +175,21 @@ class PlacementPlugin(SchedulerPlugin):
         if not threads or not chunks:
             return ("",) * len(chunks)
         shares = {host: n * (speeds or {}).get(host, 1.0) for host, n in threads.items()}
+        jobs = [job for key in chunks if (job := identity_of(key)) is not None]
         costs = seconds or [max(entries_of(key), 1) for key in chunks]
-        jobs = [identity_of(key) for key in chunks]
-        return place(
-            [job for job in jobs if job is not None],
-            shares,
-            residency=residency or self.residency_of(chunks[0]),
-            costs=costs,
-            epsilon=self.epsilon,
-        ).hosts
+        held = residency or self.residency_of(chunks[0])
+        placed = place(jobs, shares, residency=held, costs=costs, epsilon=self.epsilon)
+        fair = sum(costs) / sum(shares.values())
+        if (
+            seconds
+            and max(placed.load[host] / shares[host] for host in shares) > _TOLERATED * fair
+        ):
+            # Some hosts hold so much that the others would wait: reading again ends sooner.
+            reread = max(1 / self.roster.refill_rate(host) for host in shares)
+            placed = place(
+                jobs, shares, residency=held, costs=costs, epsilon=self.epsilon, reread=reread
+            )
+        return placed.hosts
 
     def run(self, run: str) -> RunPlan:
         """Return what is known of a run."""

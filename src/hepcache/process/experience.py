@@ -6,9 +6,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from math import log
+from statistics import fmean, median, pstdev
 from typing import Any, Protocol
 
+from hepcache.placement.calibration import Measured, calibrate
 from hepcache.telemetry import ChunkRecord
 
 __all__ = ["Blobs", "Experience", "Range"]
@@ -17,8 +19,6 @@ _KIND = "experience"
 _VERSION = 1
 _MOST_SEGMENTS = 50_000
 _NEW_WEIGHT = 0.7
-# Speeds that differ by less are taken as equal, so that noise moves no chunk.
-_HYSTERESIS = 0.1
 
 
 class Range(Protocol):
@@ -145,11 +145,14 @@ class Experience:
             if len(hosts) > 1:
                 mean = fmean(median(one) for one in hosts.values())
                 for host, one in hosts.items():
-                    ratios[host].append(mean / median(one))
-        for host, found_ratios in ratios.items():
-            speed, before = median(found_ratios), self.speeds.get(host, 1.0)
-            if abs(speed - before) > _HYSTERESIS * before:
-                self.speeds[host] = speed
+                    ratios[host] += [mean / rate for rate in one]
+        measured = {
+            host: Measured(median(found), len(found), pstdev(map(log, found)))
+            for host, found in ratios.items()
+        }
+        present = {host: self.speeds.get(host, 1.0) for host in measured}
+        changed = calibrate(present, measured)
+        self.speeds |= {host: new for host, new in changed.items() if new != present[host]}
 
 
 def _hot_s(one: ChunkRecord) -> float:
