@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.placement.test_queues import task
 
-from hepcache.placement.exchange import Candidate, best_move, gain_s
+from hepcache.placement.exchange import OPENING_S, Candidate, best_move, reading_s
 from hepcache.placement.queues import Queued
 
 RATE = 100e6
@@ -20,31 +20,43 @@ def chosen(
     return None if found is None else found.task.jobs[0].segment
 
 
-def candidate(number: int, wait_s: float, here: float = 0, there: float = 0) -> Candidate:
-    return Candidate(task(number), wait_s, here, there)
+def candidate(
+    number: int, lead_s: float, seconds: float = 1.0, here: float = 0, there: float = 0
+) -> Candidate:
+    return Candidate(task(number), lead_s, seconds, here, there)
 
 
 def test_reading_again_must_cost_less_than_waiting() -> None:
-    assert gain_s(1.0, 0, 200e6, RATE, RATE) == -1.5
-    assert chosen(candidate(0, 1.0, there=200e6)) is None
-    assert chosen(candidate(0, 3.0, there=200e6)) == 0
-    assert chosen(candidate(0, 3.0, there=200e6), rates=10e6) is None
+    assert reading_s(200e6, RATE) == OPENING_S + 2
+    assert reading_s(0, RATE) == 0
+    assert chosen(candidate(0, 3.0, there=200e6)) is None
+    assert chosen(candidate(0, 5.0, there=200e6)) == 0
+    assert chosen(candidate(0, 5.0, there=200e6), rates=10e6) is None
 
 
-def test_the_longest_wait_goes_first() -> None:
-    assert chosen(candidate(0, 1.0), candidate(1, 4.0), candidate(2, 2.0)) == 1
+def test_the_task_that_makes_both_end_soonest_moves() -> None:
+    assert (
+        chosen(*(candidate(number, 4.0, length) for number, length in enumerate((9, 2, 1)))) == 1
+    )
+    # With reading to be paid, a shorter one; but one, not many.
+    priced = [
+        candidate(number, 4.0, length, there=50e6) for number, length in enumerate((3, 1, 2))
+    ]
+    assert chosen(*priced) == 1
 
 
 def test_a_move_that_gains_next_to_nothing_is_not_made() -> None:
-    assert chosen(candidate(0, 0.01)) is None
+    assert chosen(candidate(0, 0.05)) is None
+    assert chosen(candidate(0, 5.0, seconds=0.01)) is None
+    assert chosen(candidate(0, 1.0, seconds=1.0)) is None
 
 
 def test_what_the_idle_host_holds_itself_goes_before_everything() -> None:
-    assert chosen(candidate(0, 9.0), candidate(1, 1.0, here=50e6)) == 1
+    assert chosen(candidate(0, 9.0), candidate(1, 2.0, seconds=0.5, here=50e6)) == 1
 
 
 def test_the_next_owner_goes_first_among_what_gains_about_as_much() -> None:
-    waits = [candidate(number, 4.0 + number / 10) for number in range(5)]
-    assert chosen(*waits) == 4
-    assert chosen(*waits, next_owner_of=(2,)) == 2
-    assert chosen(*waits, candidate(9, 1.0), next_owner_of=(9,)) == 4
+    some = [candidate(number, 9.0, 1 + number / 10) for number in range(5)]
+    assert chosen(*some) == 4
+    assert chosen(*some, next_owner_of=(2,)) == 2
+    assert chosen(*some, candidate(9, 9.0, 0.2), next_owner_of=(9,)) == 4

@@ -77,6 +77,13 @@ class Scene:
         self.futures += futures  # or Dask would forget the tasks
         return list(futures)
 
+    def announce(self, numbers: Iterable[int], owner: str, seconds: float) -> None:
+        tasks = [
+            Queued(key(number), (JobIdentity("u", "Events", number),), owner, seconds)
+            for number in numbers
+        ]
+        announce("0a", tasks, self.scheduler)
+
     def where(self, number: int) -> str:
         ts = self.scheduler.tasks.get(key(number))
         return str(ts.processing_on.name) if ts is not None and ts.processing_on else ""
@@ -143,11 +150,7 @@ def test_chunks_go_where_their_columns_are_and_wait_there_if_reading_costs_more(
 def test_an_idle_worker_takes_over_what_is_worth_it(gate: Gate) -> None:
     async def scene(on: Scene) -> int:
         async with on.host("full", holding(range(6), 1000)), on.host("empty"):
-            tasks = [
-                Queued(key(number), (JobIdentity("u", "Events", number),), "full", 2.0)
-                for number in range(6)
-            ]
-            announce("0a", tasks, on.scheduler)
+            on.announce(range(6), "full", 2.0)
             on.submit(range(6), gate)
             await on.until(lambda: any(on.where(number) == "empty" for number in range(6)))
             gate.event.set()
@@ -179,6 +182,7 @@ def test_the_longest_is_first(gate: Gate) -> None:
 def test_a_host_that_comes_back_gets_its_own_again(gate: Gate) -> None:
     async def scene(on: Scene) -> set[int]:
         async with on.host("a", holding([], 0)):
+            on.announce(range(8), "a", 2.0)
             on.submit(range(8), gate)
             await on.until(lambda: on.where(7) == "a")
             async with on.host("b", holding([2, 5], 10**9)):

@@ -16,8 +16,8 @@ def task(number: int, seconds: float = 1.0, rank: float | None = None) -> Queued
     return Queued(chunk_key("0a", job, number, number + 1), (job,), "h", seconds, (position,))
 
 
-def numbers(found: list[tuple[Queued, float]]) -> list[int]:
-    return [one.jobs[0].segment for one, _ in found]
+def numbers(found: list[Queued]) -> list[int]:
+    return [one.jobs[0].segment for one in found]
 
 
 def test_a_worker_begins_as_many_as_it_has_threads_and_the_rest_in_order_of_rank() -> None:
@@ -35,16 +35,22 @@ def test_a_worker_begins_as_many_as_it_has_threads_and_the_rest_in_order_of_rank
     assert numbers(queues.waiting("w", 1)) == [9]
 
 
-def test_one_more_task_waits_for_all_before_it() -> None:
-    queues = Queues()
+def test_what_was_begun_is_partly_done() -> None:
+    now = [100.0]
+    queues = Queues(lambda: now[0])
     queues.join("w", 2)
     queues.put("w", task(0, 4.0))
-    assert queues.wait_s("w") == 0
     queues.put("w", task(1, 2.0))
-    assert queues.wait_s("w") == 3
     queues.put("w", task(2, 8.0))
-    ((_, begins_s),) = queues.waiting("w", 5)
-    assert (begins_s, queues.wait_s("w")) == (3, 7)
+    assert queues.wait_s("w") == 7
+    now[0] += 1
+    assert queues.wait_s("w") == 6
+    now[0] += 10
+    assert queues.wait_s("w") == 4
+    queues.take(task(0).key)
+    assert queues.wait_s("w") == 4
+    now[0] += 1
+    assert queues.wait_s("w") == 3.5
 
 
 def test_a_task_is_at_one_worker_only() -> None:

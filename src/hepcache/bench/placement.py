@@ -45,14 +45,14 @@ class PlacementPlan:
     files: int = 12
     chunks: int = 12
     entries: int = 1000
-    workers_per_host: int = 2
+    workers_per_host: int = 1
     shortest_s: float = 0.06
     cycles: int = 2
-    origin_bandwidth: str = "4 MB/s"
+    origin_bandwidth: str = "20 MB/s"
     scheduled: int = 20_000
 
 
-QUICK = PlacementPlan(files=6, chunks=8, shortest_s=0.04, scheduled=3_000)
+QUICK = PlacementPlan(files=6, chunks=12, scheduled=3_000)
 
 
 def bench(

@@ -1,8 +1,9 @@
 """Which waiting task an idle worker should take over: the price of leaving one's columns.
 
 Moving a chunk off its host costs what the other host must read, over the
-bandwidth at which it refills, and gains what waiting would have cost. An idle
-host takes what it holds itself first, then the chunk whose next owner it is.
+bandwidth at which it refills, and gains what waiting would have cost: the
+later of the two ends sooner. Long chunks gain most, so few have to move. An
+idle host takes what it holds itself first, then the chunk whose next owner it is.
 This is the only rule by which chunks leave the host that was chosen for them.
 """
 
@@ -15,12 +16,12 @@ from heapq import nlargest
 from hepcache.placement.keys import ChunkKey
 from hepcache.placement.queues import Queued
 
-__all__ = ["Candidate", "best_move", "gain_s", "reading_s"]
+__all__ = ["OPENING_S", "Candidate", "best_move", "gain_s", "reading_s"]
 
 # A move takes a round trip to both workers, and expected times are only that.
 LEAST_GAIN_S = 0.1
 # A host that lacks columns opens the file: parsing the branch list of NanoAOD alone takes this.
-OPENING_S = 0.5
+OPENING_S = 1.0
 _CLOSE = 16
 
 
@@ -32,38 +33,45 @@ class Candidate:
     ----------
     task
         The task.
-    wait_s
-        Until its worker would begin it.
+    lead_s
+        How much later its worker is expected to end all that it has than the
+        idle worker.
+    seconds
+        How long the task is expected to take.
     missing_here, missing_there
         Bytes that its worker's host, and the idle worker's host, would read.
     """
 
     task: Queued
-    wait_s: float
+    lead_s: float
+    seconds: float
     missing_here: float
     missing_there: float
 
 
-def gain_s(
-    wait_s: float, missing_here: float, missing_there: float, rate_here: float, rate_there: float
-) -> float:
-    """Return how much sooner a chunk would end at an idle host.
+def gain_s(lead_s: float, seconds: float, reading_here_s: float, reading_there_s: float) -> float:
+    """Return how much sooner the later of two workers would end if a task moved.
 
     Parameters
     ----------
-    wait_s
-        Seconds until its own worker would begin it.
-    missing_here, missing_there
-        Bytes to read at its own host and at the idle one.
-    rate_here, rate_there
-        Bytes per second at which the two refill: their shares of the origin.
+    lead_s
+        How much later the worker that has the task ends than the other one.
+    seconds
+        How long the task takes where its columns are.
+    reading_here_s, reading_there_s
+        How long the two workers' hosts would read for it.
 
     Examples
     --------
-    >>> gain_s(2.0, 0, 100e6, 100e6, 100e6)
-    0.5
+    A worker that is three seconds behind gives away a task of one second to
+    somebody who reads for half a second, and both end sooner than it would.
+
+    >>> gain_s(3.0, 1.0, 0.0, 0.5)
+    1.0
+    >>> gain_s(3.0, 2.5, 0.0, 0.5)
+    0.0
     """
-    return wait_s + reading_s(missing_here, rate_here) - reading_s(missing_there, rate_there)
+    return lead_s - max(lead_s - seconds - reading_here_s, seconds + reading_there_s)
 
 
 def reading_s(missing_bytes: float, rate: float) -> float:
@@ -97,8 +105,17 @@ def best_move(
         Whether the idle host is the next owner of a task's chunk.
     """
     priced = [
-        (gain_s(one.wait_s, one.missing_here, one.missing_there, *rates(one.task)), one)
+        (
+            gain_s(
+                one.lead_s,
+                one.seconds,
+                reading_s(one.missing_here, here),
+                reading_s(one.missing_there, there),
+            ),
+            one,
+        )
         for one in candidates
+        for here, there in (rates(one.task),)
     ]
     worth = [(gain, one) for gain, one in priced if gain > LEAST_GAIN_S]
     own = [pair for pair in worth if pair[1].missing_here > pair[1].missing_there]

@@ -93,21 +93,22 @@ class Market:
         self, thief: str, victims: list[str], running: set[str]
     ) -> Iterator[Candidate]:
         host = self._roster.host(thief)
-        begins_s = self._queues.wait_s(thief) * self._pace(thief)
+        ends_s = self._queues.wait_s(thief) * self._pace(thief)
         each = max(_MOST_CANDIDATES // len(victims), 1)
         for victim in victims:
             if victim == thief:
                 continue
-            home = self._roster.host(victim)
+            home, pace = self._roster.host(victim), self._pace(victim)
             paused_s = 0.0 if victim in running else _PAUSED_S
-            # The last ones wait longest.
-            for task, wait_s in self._queues.waiting(victim, each):
+            lead_s = paused_s + self._queues.wait_s(victim) * pace - ends_s
+            for task in self._queues.waiting(victim, each):
                 if task.key in self._moving:
                     continue
                 residency = self._residency_of(task.key)
                 yield Candidate(
                     task,
-                    paused_s + wait_s * self._pace(victim) - begins_s,
+                    lead_s,
+                    task.seconds * pace,
                     sum(residency.missing_bytes(job, home) for job in task.jobs),
                     sum(residency.missing_bytes(job, host) for job in task.jobs),
                 )

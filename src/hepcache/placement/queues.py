@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -54,9 +55,15 @@ class Queues:
     A worker begins a task when it has a thread to spare, and takes those that
     wait in the order of their ranks; nobody tells the scheduler sooner than a
     heartbeat, so it is followed here.
+
+    Parameters
+    ----------
+    clock
+        Returns seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._queues: dict[str, _Queue] = {}
         self._places: dict[ChunkKey, str] = {}
 
@@ -68,11 +75,11 @@ class Queues:
 
     def join(self, worker: str, threads: int) -> None:
         """Begin to keep a worker's books."""
-        self._queues.setdefault(worker, _Queue(threads)).threads = max(threads, 1)
+        self._queues.setdefault(worker, _Queue(threads, self._clock)).threads = max(threads, 1)
 
     def leave(self, worker: str) -> dict[ChunkKey, bool]:
         """Forget a worker; return its tasks, and of each whether the worker had begun it."""
-        queue = self._queues.pop(worker, _Queue(0))
+        queue = self._queues.pop(worker, _Queue(0, self._clock))
         for key in queue.tasks:
             del self._places[key]
         return {key: key in queue.begun for key in queue.tasks}
@@ -83,7 +90,7 @@ class Queues:
             return
         self.take(task.key)
         # Dask may give a worker its first task before it says that there is one.
-        self._queues.setdefault(worker, _Queue(1)).put(task, begun=begun)
+        self._queues.setdefault(worker, _Queue(1, self._clock)).put(task, begun=begun)
         self._places[task.key] = worker
 
     def take(self, key: ChunkKey, *, ended: bool = True) -> Queued | None:
@@ -108,27 +115,14 @@ class Queues:
         """Tell whether a task that is there was begun."""
         return key in self._queues[self._places[key]].begun
 
-    def waiting(self, worker: str, most: int) -> list[tuple[Queued, float]]:
-        """Return the last tasks that wait at a worker, and when it is expected to begin each.
-
-        Parameters
-        ----------
-        worker
-            The worker.
-        most
-            How many to return at most: those that wait longest, the last one first.
-        """
-        queue = self._queues[worker]
-        left_s, found = queue.seconds, []
-        for task in reversed(queue.waiting()[-most:]):
-            left_s -= task.seconds
-            found.append((task, max(left_s, 0.0) / queue.threads))
-        return found
+    def waiting(self, worker: str, most: int) -> list[Queued]:
+        """Return the last tasks that wait at a worker, the last one first, at most so many."""
+        return self._queues[worker].waiting()[: -most - 1 : -1]
 
     def wait_s(self, worker: str) -> float:
-        """Return how long one more task is expected to wait at a worker."""
+        """Return when a worker is expected to end all that it has, from now."""
         queue = self._queues[worker]
-        return queue.seconds / queue.threads if len(queue.tasks) >= queue.threads else 0.0
+        return queue.left_s() / queue.threads
 
     def is_waiting(self, worker: str) -> bool:
         """Tell whether any task waits at a worker."""
@@ -142,32 +136,37 @@ class Queues:
 
 
 class _Queue:
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, clock: Callable[[], float]) -> None:
         self.threads = max(threads, 1)
         self.tasks: dict[ChunkKey, Queued] = {}
-        self.begun: set[ChunkKey] = set()
+        self.begun: dict[ChunkKey, float] = {}
         self.seconds = 0.0
+        self._clock = clock
         self._heap: list[tuple[Rank, ChunkKey]] = []
 
     def put(self, task: Queued, *, begun: bool) -> None:
         self.tasks[task.key] = task
         self.seconds += task.seconds
         if begun or len(self.begun) < self.threads:
-            self.begun.add(task.key)
+            self.begun[task.key] = self._clock()
         else:
             heappush(self._heap, (task.rank, task.key))
 
     def take(self, key: ChunkKey, *, ended: bool) -> Queued:
         task = self.tasks.pop(key)
         self.seconds = max(self.seconds - task.seconds, 0.0) if self.tasks else 0.0
-        if key in self.begun:
-            self.begun.remove(key)
+        if self.begun.pop(key, None) is not None:
             while ended and self._heap and len(self.begun) < self.threads:
                 _, first = heappop(self._heap)
                 # What was taken while it waited is still in the heap.
                 if first in self.tasks and first not in self.begun:
-                    self.begun.add(first)
+                    self.begun[first] = self._clock()
         return task
+
+    def left_s(self) -> float:
+        now = self._clock()
+        done = (min(now - begun, self.tasks[key].seconds) for key, begun in self.begun.items())
+        return max(self.seconds - sum(done), 0.0)
 
     def waiting(self) -> list[Queued]:
         left = (task for key, task in self.tasks.items() if key not in self.begun)
