@@ -155,7 +155,7 @@ def test_the_simulator_steals_what_the_plugin_would(hosts: int, chunks: int, see
     readers = rng.integers(0, 3, hosts)
     running = Running(
         np.zeros(1, np.int8), floats, np.zeros(1, int), readers, readers,
-        *(floats.copy() for _ in range(6)),
+        *(floats.copy() for _ in range(7)),
     )  # fmt: skip
     origin = 300 * MB
     place, queue = stealing.worth_most(0, origin, known, work, queues, caches, running)

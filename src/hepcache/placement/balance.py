@@ -104,14 +104,18 @@ def _ask_nearest(
         batch.points[waiting], batch.hosts[open_hosts], batch.factors[open_hosts], count
     )
     ties, costs = batch.ties[waiting], batch.costs[waiting]
-    order = np.lexsort((waiting, costs, ties, scores[:, 0]))
-    room = batch.room()[open_hosts].tolist()
+    # Stable: of jobs alike in all of these, the first in the batch comes first.
+    order = np.lexsort((costs, ties, scores[:, 0]))
+    space = batch.room()[open_hosts]
+    taken = np.full(len(waiting), -1, dtype=np.int32)
+    sure = order[: _without_refusal(found[order, 0], costs[order], space)]
+    taken[sure] = found[sure, 0]
+    room = (space - np.bincount(taken[sure], costs[sure], len(space))).tolist()
     first, near = scores[:, 0].tolist(), found[:, 0].tolist()
     cost = costs.tolist()
     again: list[tuple[float, int, float, int, int]] = []
     left: list[int] = []
     refused = 0
-    taken = np.full(len(waiting), -1, dtype=np.int32)
 
     def refuse(row: int, rank: int) -> None:
         if rank == count:
@@ -129,7 +133,7 @@ def _ask_nearest(
             else:
                 refuse(row, rank + 1)
 
-    for row in order.tolist():
+    for row in order[len(sure) :].tolist():
         if again:
             ask_again(first[row])
         host = near[row]
@@ -144,6 +148,18 @@ def _ask_nearest(
     chosen[waiting[done]] = open_hosts[taken[done]]
     np.add.at(batch.load, chosen[waiting[done]], costs[done])
     return waiting[np.sort(np.array(left, dtype=np.int64))], refused
+
+
+def _without_refusal(
+    hosts: NDArray[np.int32], costs: NDArray[np.float64], room: NDArray[np.float64]
+) -> int:
+    """Return how many jobs find room at their nearest hosts before any is refused."""
+    by_host = np.argsort(hosts, kind="stable")
+    total = np.cumsum(costs[by_host])
+    counts = np.bincount(hosts, minlength=len(room))
+    before = np.concatenate([[0.0], total])[np.cumsum(counts) - counts]
+    refused = by_host[total - np.repeat(before, counts) > np.repeat(room, counts)]
+    return int(refused.min(initial=len(hosts)))
 
 
 def _spread(batch: Batch, waiting: NDArray[np.int64], chosen: NDArray[np.int32]) -> None:

@@ -116,9 +116,8 @@ def place(
     # Jobs that cost nothing still have to be somewhere, evenly.
     total = math.fsum(cost) or 1.0
     limits = total * share / share.sum() * (1 + epsilon)
-    points = job_points(jobs) if reread is not None else _points(jobs, cold)
     batch = Batch(
-        points if reread is None else points[cold],
+        job_points(jobs if len(cold) == len(jobs) else [jobs[row] for row in cold.tolist()]),
         cost[cold],
         np.stack([host_points(name) for name in names]),
         np.array([solved[name] for name in names]),
@@ -127,7 +126,7 @@ def place(
     )
     moved = 0
     if reread is not None:
-        moved = relieve(jobs, points, names, residency, reread, cost, batch, chosen)
+        moved = relieve(jobs, names, residency, reread, cost, batch, chosen)
     placed, overflow = assign(batch)
     chosen[cold] = placed
     return Placement(
@@ -187,7 +186,3 @@ def _holders(
     number = {name: index for index, name in enumerate(names)}
     best = (residency.best(job, number) for job in jobs)
     return np.array([-1 if one is None else number[one] for one in best], dtype=np.int32)
-
-
-def _points(jobs: Sequence[JobIdentity], rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    return job_points(jobs if len(rows) == len(jobs) else [jobs[row] for row in rows.tolist()])

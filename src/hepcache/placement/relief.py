@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hepcache.identity import JobIdentity
+from hepcache.identity import JobIdentity, job_points
 from hepcache.placement.balance import Batch
 from hepcache.placement.residency import Residency
 from hepcache.placement.space import nearest_hosts
@@ -19,7 +19,6 @@ _NEAREST = 8  # hosts with room that are asked to take a job
 
 def relieve(
     jobs: Sequence[JobIdentity],
-    points: NDArray[np.uint8],
     names: Sequence[str],
     residency: Residency,
     reread: float,
@@ -31,7 +30,7 @@ def relieve(
 
     Parameters
     ----------
-    jobs, points, costs
+    jobs, costs
         All jobs.
     names
         All hosts.
@@ -56,15 +55,17 @@ def relieve(
     rows = np.flatnonzero(np.isin(chosen, np.flatnonzero(batch.load > full)))
     if not len(rows) or not len(open_hosts):
         return 0
+    points = job_points([jobs[row] for row in rows.tolist()])
     ranked, _ = nearest_hosts(
-        points[rows],
+        points,
         batch.hosts[open_hosts],
         batch.factors[open_hosts],
         min(_NEAREST, len(open_hosts)),
     )
     is_open = {names[host]: host for host in open_hosts.tolist()}
     moves = []
-    for row, order in zip(rows.tolist(), open_hosts[ranked].tolist(), strict=True):
+    orders = open_hosts[ranked].tolist()
+    for row, point, order in zip(rows.tolist(), points, orders, strict=True):
         held = residency.holders(jobs[row])
         most = max(held.values())
         # Whoever holds a part reads less than the others, of which the nearest comes first.
@@ -72,7 +73,7 @@ def relieve(
         price = dict.fromkeys(order, most) | price
         targets = sorted(price, key=price.__getitem__)
         cost = max(float(costs[row]), 1e-300)
-        moves.append((price[targets[0]] / cost, points[row].tobytes(), row, targets, price))
+        moves.append((price[targets[0]] / cost, point.tobytes(), row, targets, price))
     moves.sort(key=lambda move: move[:3])
     moved = 0
     for _, _, row, targets, price in moves:

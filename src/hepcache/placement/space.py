@@ -172,9 +172,15 @@ def _nearest_compiled(
         nearest(pairs[rows], blocks, squared_factors, found[rows], scores[rows])
 
     # Threads of our own: numba's must not be entered from two sides at once.
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+    with ThreadPoolExecutor(_cores()) as threads:
         list(threads.map(turn, pairwise(edges)))
     return found, scores
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def host_distances(jobs: Sequence[JobIdentity], hosts: Sequence[str]) -> NDArray[np.float32]:

@@ -73,7 +73,8 @@ class Running(NamedTuple):
     Of slots: what they do, until when (bytes served, or a time), with which chunk. Of hosts: how
     many slots read from the origin and from the disk, bytes that each of them was served until
     ``since``, the rate of each from the origin; when the disk or a processor is done next, and
-    bytes served when the first reader from the origin is.
+    bytes served when the first reader from the origin is. ``level``, shape ``(1,)``: what a
+    reader from the origin gets that no link limits.
     """
 
     state: NDArray[np.int8]
@@ -87,6 +88,7 @@ class Running(NamedTuple):
     rates: Floats
     soonest: Floats
     net_first: Floats
+    level: Floats
 
 
 class Record(NamedTuple):

@@ -65,14 +65,14 @@ def bench(
         "published_speedup_cycle10": _speed_up(results["published"], 10),
         "ours_speedup_cycle2": _speed_up(results["ours"], 2),
         "ours_speedup_cycle10": _speed_up(results["ours"], 10),
-        **_placement(rows, quick=quick),
+        **_placement(rows),
     }
     if out is not None:
         _draw(out, results)
     return BenchResult("simulation", rows, ratios)
 
 
-def _placement(rows: list[dict[str, Any]], *, quick: bool) -> dict[str, float]:
+def _placement(rows: list[dict[str, Any]]) -> dict[str, float]:
     from hepcache.bench.simulation.balance import (
         measure_balance,
         measure_movement,
@@ -86,7 +86,7 @@ def _placement(rows: list[dict[str, Any]], *, quick: bool) -> dict[str, float]:
     balance = measure_balance(221, 20_000)
     rows.append({"case": "placement alone", **asdict(balance)})
     moved = {}
-    for hosts, jobs in ((7, 20_000), (50, 100_000), (221, 300_000 if quick else 600_000)):
+    for hosts, jobs in ((7, 20_000), (50, 100_000), (221, 600_000)):
         moved[hosts] = measure_movement(hosts, jobs)
         rows.append(
             {

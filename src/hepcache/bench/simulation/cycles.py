@@ -89,6 +89,7 @@ class _State:
         slots = np.array([host.slots for host in hosts])
         self.cluster, self.dataset, self.mode = cluster, dataset, mode
         self.names = [host.name for host in hosts]
+        self.by_slot: NDArray[np.int64] | None = None  # the published rule's choice never changes
         self.shares = {host.name: float(host.slots) for host in hosts}
         self.hosts = Hosts(
             np.array([host.link for host in hosts]),
@@ -199,10 +200,12 @@ def _plan(
         names = [
             f"{host.name}-slot-{one}" for host in state.cluster.hosts for one in range(host.slots)
         ]
-        equal = dict.fromkeys(names, 1.0)
-        # The published rule: the nearest by distance as it is, however full.
-        found = place(jobs, equal, residency=Residency(), epsilon=float("inf"), factors=equal)
-        return _numbers(found.hosts, names), np.arange(slots), nobody
+        if state.by_slot is None:
+            equal = dict.fromkeys(names, 1.0)
+            # The published rule: the nearest by distance as it is, however full.
+            found = place(jobs, equal, residency=Residency(), epsilon=float("inf"), factors=equal)
+            state.by_slot = _numbers(found.hosts, names)
+        return state.by_slot, np.arange(slots), nobody
     found = place(
         jobs,
         state.shares,
@@ -230,6 +233,7 @@ def _idle(hosts: Hosts, slots: int) -> Running:
         np.zeros(slots, np.int8), np.full(slots, np.inf), np.full(slots, -1),
         np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count), np.zeros(count),
         np.zeros(count), np.zeros(count), np.full(count, np.inf), np.full(count, np.inf),
+        np.ones(1),
     )  # fmt: skip
 
 

@@ -21,11 +21,13 @@ from hepcache.bench.simulation.stealing import NO_CHUNK, next_chunk
 
 __all__ = ["run"]
 
+_inner = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
 _IDLE, _NET, _DISK, _CPU = 0, 1, 2, 3
-_ROUNDING_BYTES = 1e-3  # what floating-point numbers of terabytes may be off
+_ROUNDING_BYTES = 1.0  # what bytes served, and times, of terabytes and days may be off
 
 
-@njit
+@_inner
 def _advance(host: int, now: float, hosts: Hosts, running: Running) -> None:
     """Serve a host's readers until now."""
     for_s = now - running.since[host]
@@ -36,32 +38,56 @@ def _advance(host: int, now: float, hosts: Hosts, running: Running) -> None:
     running.since[host] = now
 
 
-@njit
-def _share_origin(origin: float, now: float, hosts: Hosts, running: Running) -> None:
-    """Set the rate of every host's readers, from now on."""
-    left, hungry = origin, 0
+@_inner
+def _level(origin: float, level: float, hosts: Hosts, running: Running) -> float:
+    """Return what a reader gets that its host's link does not limit, bytes/s.
+
+    What all get together grows with the level, ever more slowly: Newton's
+    method finds where it is all that the origin has, from the last level in
+    two or three steps.
+    """
+    total = 0
     for host in range(len(hosts.links)):
-        if running.readers[host]:
-            _advance(host, now, hosts, running)
-        running.rates[host] = -1.0
-        hungry += running.readers[host]
-    limited = True
-    while hungry > 0 and limited:
-        level = left / hungry
-        limited = False
+        total += running.readers[host]
+    for _ in range(len(hosts.links) + 2):
+        limited, hungry = 0.0, 0
         for host in range(len(hosts.links)):
             readers = running.readers[host]
-            if readers and running.rates[host] < 0 and hosts.links[host] < level * readers:
-                running.rates[host] = hosts.links[host] / readers
-                left -= hosts.links[host]
-                hungry -= readers
-                limited = True
+            if hosts.links[host] < level * readers:
+                limited += hosts.links[host]
+            else:
+                hungry += readers
+        if hungry == 0 and limited <= origin:
+            return np.inf
+        better = (origin - limited) / hungry if hungry else 0.0
+        if abs(better - level) <= 1e-12 * level:
+            return level
+        # No reader can get less than if none were limited.
+        level = max(better, origin / total)
+    return level
+
+
+@_inner
+def _share_origin(origin: float, now: float, hosts: Hosts, running: Running) -> None:
+    """Set the rate of every host's readers, from now on."""
+    level = _level(origin, running.level[0], hosts, running)
+    running.level[0] = min(level, origin)
+    # Calls are not free, and this is done for every host at every event.
+    served, disk_served, since, rates = (
+        running.served, running.disk_served, running.since, running.rates,
+    )  # fmt: skip
     for host in range(len(hosts.links)):
-        if running.rates[host] < 0 and hungry > 0:
-            running.rates[host] = left / hungry
+        readers, disk_readers = running.readers[host], running.disk_readers[host]
+        if readers:
+            if since[host] < now:
+                served[host] += rates[host] * (now - since[host])
+                if disk_readers:
+                    disk_served[host] += hosts.disks[host] / disk_readers * (now - since[host])
+                since[host] = now
+            rates[host] = min(level, hosts.links[host] / readers)
 
 
-@njit
+@_inner
 def _next_event(running: Running) -> tuple[int, float]:
     host, when = -1, np.inf
     for one in range(len(running.since)):
@@ -74,7 +100,7 @@ def _next_event(running: Running) -> tuple[int, float]:
     return host, when
 
 
-@njit
+@_inner
 def _find_next(host: int, now: float, hosts: Hosts, running: Running) -> None:
     """Note when something will happen on a host next."""
     net, soonest = np.inf, np.inf
@@ -90,7 +116,7 @@ def _find_next(host: int, now: float, hosts: Hosts, running: Running) -> None:
     running.net_first[host], running.soonest[host] = net, soonest
 
 
-@njit
+@_inner
 def _is_due(slot: int, host: int, now: float, running: Running) -> bool:
     if running.state[slot] == _NET:
         return bool(running.target[slot] <= running.served[host] + _ROUNDING_BYTES)
@@ -99,7 +125,7 @@ def _is_due(slot: int, host: int, now: float, running: Running) -> bool:
     return bool(running.target[slot] <= now * (1 + 1e-12))
 
 
-@njit
+@_inner
 def _keep(chunk: int, host: int, tick: int, hosts: Hosts, work: Work, caches: Caches) -> None:
     """Put a chunk in a host's cache; drop what was not used for longest where it is full."""
     size, capacity = work.sizes[chunk], hosts.capacities[host]
@@ -123,7 +149,7 @@ def _keep(chunk: int, host: int, tick: int, hosts: Hosts, work: Work, caches: Ca
                 caches.used[host] -= work.sizes[other]
 
 
-@njit
+@_inner
 def _begin(
     slot: int, host: int, chunk: int, now: float, tick: int,
     work: Work, caches: Caches, running: Running, record: Record,
@@ -142,7 +168,7 @@ def _begin(
         running.target[slot] = running.served[host] + work.sizes[chunk]
 
 
-@njit
+@_inner
 def _end_reading(
     slot: int, host: int, now: float, tick: int,
     hosts: Hosts, work: Work, caches: Caches, running: Running,
@@ -157,7 +183,7 @@ def _end_reading(
     running.target[slot] = now + work.seconds[chunk] / hosts.speeds[host]
 
 
-@njit
+@njit(error_model="numpy")
 def run(
     hosts: Hosts, work: Work, queues: Queues, caches: Caches, running: Running, record: Record,
     origin: float, stealing: int, tick: int, seed: int,

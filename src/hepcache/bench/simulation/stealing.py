@@ -24,10 +24,11 @@ NO_CHUNK = -1
 _LOOK = 32  # chunks at the end of each queue that an idle host looks at
 _CLOSE = 16  # of the best ones, among which it matters whose the chunk would be
 
-_gain = njit(gain_s)
+_inner = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_gain = _inner(gain_s)
 
 
-@njit
+@_inner
 def _bandwidth(host: int, origin: float, hosts: Hosts, running: Running) -> float:
     """Return the bytes/s with which a host would read one more chunk from the origin."""
     readers = 0
@@ -37,7 +38,7 @@ def _bandwidth(host: int, origin: float, hosts: Hosts, running: Running) -> floa
     return share
 
 
-@njit
+@_inner
 def _take(place: int, queue: int, work: Work, queues: Queues) -> int:
     """Take a chunk out of a queue; the others keep their order."""
     chunk: int = queues.chunks[place]
@@ -48,7 +49,7 @@ def _take(place: int, queue: int, work: Work, queues: Queues) -> int:
     return chunk
 
 
-@njit
+@_inner
 def _any_of_longest(work: Work, queues: Queues) -> int:
     """Take any chunk of the queue that holds most work.
 
@@ -66,7 +67,7 @@ def _any_of_longest(work: Work, queues: Queues) -> int:
     return chunk
 
 
-@njit
+@_inner
 def _rank(gain: float, place: int, queue: int, gains: Any, places: Any) -> None:
     """Insert a chunk among the best ones, best first."""
     if gain <= gains[-1]:
@@ -78,7 +79,7 @@ def _rank(gain: float, place: int, queue: int, gains: Any, places: Any) -> None:
     gains[at], places[at, 0], places[at, 1] = gain, place, queue
 
 
-@njit
+@njit(error_model="numpy")
 def worth_most(
     host: int, origin: float,
     hosts: Hosts, work: Work, queues: Queues, caches: Caches, running: Running,
@@ -115,7 +116,7 @@ def worth_most(
     return places[0, 0], places[0, 1]
 
 
-@njit
+@_inner
 def next_chunk(
     slot: int, host: int, stealing: int, origin: float,
     hosts: Hosts, work: Work, queues: Queues, caches: Caches, running: Running,
