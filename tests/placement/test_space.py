@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,3 +98,14 @@ def test_points_of_many_jobs_are_the_points_of_each() -> None:
     expected = np.stack([job_point(job) for job in jobs])
     assert np.array_equal(job_points(jobs), expected)
     assert job_points([]).shape == (0, 64)
+
+
+def test_code_is_compiled_also_where_it_can_not_be_kept() -> None:
+    from hepcache.placement.kernel import _compiled
+
+    # Of code that is in no file, numba knows no place to keep what it compiles.
+    space: dict[str, Any] = {}
+    exec("def double(numbers):\n    numbers *= 2", space)
+    numbers = np.arange(3.0)
+    _compiled(space["double"])(numbers)
+    assert numbers.tolist() == [0, 2, 4]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hepcache.identity import JobIdentity, host_points, job_points
+from hepcache.identity import JobIdentity, job_points
 from hepcache.placement.balance import Batch, assign
 from hepcache.placement.relief import relieve
 from hepcache.placement.residency import Residency
-from hepcache.placement.space import nearest_hosts
+from hepcache.placement.space import nearest_hosts, points_of_hosts
 from hepcache.placement.weights import distance_factors
 
 __all__ = ["Placement", "owners", "place"]
@@ -119,7 +119,7 @@ def place(
     batch = Batch(
         job_points(jobs if len(cold) == len(jobs) else [jobs[row] for row in cold.tolist()]),
         cost[cold],
-        np.stack([host_points(name) for name in names]),
+        points_of_hosts(tuple(names)),
         np.array([solved[name] for name in names]),
         limits,
         np.asarray(np.bincount(chosen[held], cost[held], len(names)), dtype=float),
@@ -170,7 +170,7 @@ def owners(
     solved = distance_factors(shares, exact=False) if factors is None else factors
     found, _ = nearest_hosts(
         job_points(jobs),
-        np.stack([host_points(name) for name in names]),
+        points_of_hosts(tuple(names)),
         np.array([solved[name] for name in names]),
         min(count, len(names)),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +19,13 @@ from numpy.typing import NDArray
 
 from hepcache.identity import JobIdentity, host_points, job_points
 
-__all__ = ["host_distances", "nearest_hosts", "squared_distances", "torus_distance"]
+__all__ = [
+    "host_distances",
+    "nearest_hosts",
+    "points_of_hosts",
+    "squared_distances",
+    "torus_distance",
+]
 
 # Pairs of points handled at once by numpy: bounds the memory at some tens of MB.
 _PAIRS = 1 << 17
@@ -55,6 +62,25 @@ def torus_distance(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.flo
     squares = np.multiply(apart, apart, dtype=np.uint16)
     distances: NDArray[np.float64] = np.sqrt(squares.sum(axis=-1, dtype=np.int64))
     return distances
+
+
+@lru_cache(maxsize=16)
+def points_of_hosts(names: tuple[str, ...]) -> NDArray[np.uint8]:
+    """Return the points of hosts, kept for the next question about the same hosts.
+
+    Parameters
+    ----------
+    names
+        Names of hosts.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(n_hosts, 8, 64)``, read-only.
+    """
+    points = np.stack([host_points(name) for name in names])
+    points.setflags(write=False)
+    return points
 
 
 def squared_distances(points: NDArray[np.uint8], hosts: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -198,5 +224,6 @@ def host_distances(jobs: Sequence[JobIdentity], hosts: Sequence[str]) -> NDArray
     numpy.ndarray
         Shape ``(n_jobs, n_hosts)``.
     """
-    points = np.stack([host_points(host) for host in hosts])
-    return np.sqrt(squared_distances(job_points(jobs), points)).astype(np.float32)
+    return np.sqrt(squared_distances(job_points(jobs), points_of_hosts(tuple(hosts)))).astype(
+        np.float32
+    )

@@ -16,8 +16,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hepcache.identity import host_points
 from hepcache.placement.law import Law, law
+from hepcache.placement.space import points_of_hosts
 
 __all__ = ["distance_factors"]
 
@@ -85,7 +85,7 @@ def _solve_mean(target: tuple[float, ...]) -> tuple[float, ...]:
 @lru_cache(maxsize=32)
 def _solve_exact(names: tuple[str, ...], target: tuple[float, ...]) -> tuple[float, ...]:
     wanted = np.array(target)
-    features = _features(np.concatenate([host_points(name) for name in names]))
+    features = _features(points_of_hosts(names).reshape(-1, 64))
     logarithms, shape = _solve(wanted, np.zeros(len(names)), None)
     # The corrections hardly depend on the factors, and the less the more hosts there are.
     for _ in range(2 if len(names) <= _TWICE else 1):
