@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from hepcache.bench.simulation.arrays import Caches, Hosts, Queues, Running, Work
-from hepcache.placement.exchange import LEAST_GAIN_S, gain_s
+from hepcache.placement.exchange import LEAST_GAIN_S, gain_s, reading_s
 
 __all__ = ["NO_CHUNK", "NO_STEALING", "PRICED", "STOCK", "next_chunk", "worth_most"]
 
@@ -25,6 +26,7 @@ _LOOK = 32  # chunks at the end of each queue that an idle host looks at
 _CLOSE = 16  # of the best ones, among which it matters whose the chunk would be
 
 _inner = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+register_jitable(reading_s)  # which the next one calls
 _gain = _inner(gain_s)
 
 
