@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 
 from hepcache.identity import JobIdentity
 from hepcache.placement import Residency, place
@@ -46,6 +46,8 @@ class Scale:
         How many.
     place_s
         Wall time, identities hashed and factors solved for.
+    cpu_s
+        Of all threads, which is what the time comes to where others use the machine.
     max_over_fair
         As in :class:`Balance`.
     peak_bytes
@@ -55,6 +57,7 @@ class Scale:
     jobs: int
     hosts: int
     place_s: float
+    cpu_s: float
     max_over_fair: float
     peak_bytes: int
 
@@ -96,15 +99,16 @@ def measure_scale(jobs: int, hosts: int) -> Scale:
     # Beyond what numpy does: the compiled code is loaded, or made.
     place(_jobs(2000), _shares(1000), residency=Residency())
     batch = _jobs(jobs)
-    begin = perf_counter()
+    begin, cpu = perf_counter(), process_time()
     found = place(batch, shares, residency=Residency())
-    took = perf_counter() - begin
+    took, cpu = perf_counter() - begin, process_time() - cpu
     total = sum(shares.values())
     unit = 1 if sys.platform == "darwin" else 1024
     return Scale(
         jobs,
         hosts,
         took,
+        cpu,
         max(found.load[name] * total / (jobs * share) for name, share in shares.items()),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
     )
