@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hepcache.report import CycleReport
-from hepcache.report.timeline import lanes, timeline_figure
+from hepcache.report.lanes import lanes
+from hepcache.report.timeline import timeline_figure
 
 times = st.tuples(st.integers(0, 50), st.integers(1, 20), st.sampled_from("abc"))
 

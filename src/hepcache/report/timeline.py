@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hepcache.report.canvas import dress, empty, legend, new_figure
+from hepcache.report.lanes import Lane, lanes
 from hepcache.report.record import RunRecord
 from hepcache.report.theme import LIGHT, Theme
 from hepcache.report.units import seconds_text
@@ -19,10 +18,7 @@ from hepcache.telemetry import ChunkRecord
 if TYPE_CHECKING:
     from hepcache.report.cycles import CycleReport
 
-__all__ = ["Lane", "lanes", "timeline_figure"]
-
-Lane = tuple[str, list[ChunkRecord]]
-"""A host's name, and chunks that one of its threads did one after the other."""
+__all__ = ["timeline_figure"]
 
 _ROWS_IN_FULL = 16  # rows beyond which they get thinner
 _GAP = 1 / 1500  # of a panel's width: nobody sees a shorter gap between two bars
@@ -64,36 +60,6 @@ def timeline_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
          "none: from the origin": theme.origin},
     )  # fmt: skip
     return figure
-
-
-def lanes(chunks: Iterable[ChunkRecord]) -> list[Lane]:
-    """Sort chunks into rows in which they don't overlap, one per busy thread.
-
-    Parameters
-    ----------
-    chunks
-        Of one run, in any order.
-
-    Returns
-    -------
-    list of (host, chunks)
-        Rows of one worker, and workers of one host, are neighbours.
-    """
-    by_worker: defaultdict[tuple[str, str], list[ChunkRecord]] = defaultdict(list)
-    for chunk in sorted(chunks, key=lambda one: (one.began, one.ended)):
-        by_worker[chunk.host, chunk.worker].append(chunk)
-    rows: list[Lane] = []
-    for (host, _), own in sorted(by_worker.items()):
-        free: list[tuple[float, int]] = []  # (end of its last chunk, row) of the worker's rows
-        for chunk in own:
-            if free and free[0][0] <= chunk.began:
-                _, row = heapq.heappop(free)
-                rows[row][1].append(chunk)
-            else:
-                row = len(rows)
-                rows.append((host, [chunk]))
-            heapq.heappush(free, (chunk.ended, row))
-    return rows
 
 
 def _draw(axes: Axes, theme: Theme, record: RunRecord, rows: Sequence[Lane]) -> None:
