@@ -118,6 +118,29 @@ def test_the_ratios_are_the_documented_ones(ran):
     json.loads(result.to_json())
 
 
+def test_real_cycles_are_explained_and_forecast(ran, tmp_path):
+    report = ran[0]
+    cold, *hot = report.summaries
+    first, last = report.explain(1), report.explain()
+    assert list(first.by_reason) == ["cold"]
+    assert first.total.columns == sum(cold.causes.values())
+    assert first.total.nbytes == cold.decoded_bytes
+    assert first.total.origin_bytes == cold.origin_bytes
+    assert set(first.by_host) == {"host-0", "host-1"}
+    assert len(first.by_file) == 4
+    assert cold.read_s + cold.decode_s <= first.total.lost_s <= cold.busy_s
+    assert 0 < first.forecast.wall_s < cold.wall_s
+    # The hot cycles needed nothing, and tell how good the forecasts were.
+    assert report.explain(2).misses == last.misses == ()
+    # Where one host was held up, the other is expected to take a chunk of it.
+    assert 0.5 <= last.forecast.hit_ratio <= 1
+    expected = [first.forecast.wall_s, report.explain(2).forecast.wall_s]
+    assert [one.forecast_s for one in last.forecast.checks] == expected
+    assert [one.actual_s for one in last.forecast.checks] == [one.wall_s for one in hot]
+    again = CycleReport.read(report.to_json(tmp_path / "report.json"))
+    assert again.explain().to_dict() == last.to_dict()
+
+
 def test_one_cycle_has_no_second(ran):
     result = cycles_result(CycleReport(ran[0].records[:1]))
     assert result.ratios == {"cycle1_over_last": 1.0}

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hepcache.errors import RecordError
+from hepcache.errors import ConfigurationError, RecordError
 from hepcache.report.advice import Advice, advise
 from hepcache.report.files import read_json, write_atomically, write_json
 from hepcache.report.record import RUN_SCHEMA, RunRecord, check_schema
@@ -17,6 +17,8 @@ from hepcache.report.summary import Summary, summarise
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+
+    from hepcache.report.explain import Explanation
 
 __all__ = ["CycleReport"]
 
@@ -77,6 +79,31 @@ class CycleReport(Sequence[RunRecord]):
     def advice(self) -> tuple[Advice, ...]:
         """What to change before the next cycle."""
         return advise(self.summaries, self.problems)
+
+    def explain(
+        self, cycle: int | None = None, *, what_if: Sequence[str] | None = None
+    ) -> Explanation:
+        """Say why a cycle read what it read at the origin, and what the next one will take.
+
+        Parameters
+        ----------
+        cycle
+            Its number, from 1; the last one by default.
+        what_if
+            Changes, as ``hepcache explain --what-if`` takes them; by default
+            twice the room, one host more, and weights by speed.
+
+        Raises
+        ------
+        ConfigurationError
+            There is no such cycle, or a change means nothing.
+        """
+        from hepcache.report.explain import explain
+
+        number = len(self) if cycle is None else cycle
+        if not 1 <= number <= len(self):
+            raise ConfigurationError("cycle", f"a number from 1 to {len(self)}", cycle)
+        return explain(self.records[:number], what_if=what_if, title=self.title)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready values: records, and their summaries beside them."""

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hepcache.report.explain_table import forecast_text, headline
 from hepcache.report.plots import FIGURES, rendered
+from hepcache.report.reasons import REASONS
 from hepcache.report.theme import DARK, LIGHT, SENTINEL, with_variables
 from hepcache.report.units import bytes_text, count_text, ratio_text, seconds_text
 from hepcache.telemetry import CAUSES
 
 if TYPE_CHECKING:
     from hepcache.report.cycles import CycleReport
+    from hepcache.report.explain import Explanation
 
-__all__ = ["fragment", "page"]
+__all__ = ["explanation_fragment", "fragment", "page"]
 
 _DESCRIPTIONS = {
     "cycles": "Two bar charts over the cycles: runtime with the speed-up over the first cycle, "
@@ -53,6 +56,22 @@ def page(report: CycleReport) -> str:
 def fragment(report: CycleReport) -> str:
     """Return what a notebook shows: key numbers, the figure, cycles, advice."""
     return _environment().get_template("fragment.html.j2").render(_context(report, ("cycles",)))
+
+
+def explanation_fragment(explanation: Explanation) -> str:
+    """Return what a notebook shows of an explanation."""
+    return (
+        _environment()
+        .get_template("explain.html.j2")
+        .render(
+            one=explanation,
+            headline=headline(explanation),
+            forecast=forecast_text(explanation.forecast),
+            reasons=REASONS,
+            light=LIGHT,
+            dark=DARK,
+        )
+    )
 
 
 def _context(report: CycleReport, figures: tuple[str, ...]) -> dict[str, Any]:

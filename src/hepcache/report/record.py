@@ -6,13 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hepcache.errors import RecordError
 from hepcache.report.files import read_json, write_json
 from hepcache.report.kernel import KernelUse
 from hepcache.report.machine import machine, versions
 from hepcache.telemetry import ChunkRecord
+
+if TYPE_CHECKING:
+    from hepcache.report.explain import Explanation
 
 __all__ = ["RUN_SCHEMA", "RUN_VERSION", "RunRecord", "versions"]
 
@@ -133,6 +136,24 @@ class RunRecord:
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the record as JSON, atomically; ``.json.gz`` is compressed."""
         return write_json(path, self.to_dict())
+
+    def explain(
+        self, earlier: Sequence[RunRecord] = (), *, what_if: Sequence[str] | None = None
+    ) -> Explanation:
+        """Say why what was read at the origin was, and what the next run will take.
+
+        Parameters
+        ----------
+        earlier
+            Records of earlier runs over the same files, oldest first; they tell
+            what was cached before.
+        what_if
+            Changes, as ``hepcache explain --what-if`` takes them; by default
+            twice the room, one host more, and weights by speed.
+        """
+        from hepcache.report.explain import explain
+
+        return explain((*earlier, self), what_if=what_if)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> RunRecord:
