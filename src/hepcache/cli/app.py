@@ -13,6 +13,7 @@ from hepcache.cli.cache import cache
 from hepcache.cli.catalogue import catalogue
 from hepcache.cli.demo import demo
 from hepcache.cli.doctor import doctor
+from hepcache.cli.explain import explain
 from hepcache.cli.recompress import recompress
 from hepcache.cli.report import report
 from hepcache.cli.run import run
@@ -40,6 +41,7 @@ app.add_typer(cache, name="cache")
 app.command()(doctor)
 app.add_typer(bench, name="bench")
 app.add_typer(report, name="report")
+app.command()(explain)
 app.add_typer(catalogue, name="catalogue")
 
 

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from hepcache.report import CycleReport
 
-__all__ = ["report"]
+__all__ = ["Json", "Source", "read_report", "report"]
 
 report = typer.Typer(help="Show, draw and compare reports of runs.", no_args_is_help=True)
 
@@ -30,7 +30,7 @@ def show(source: Source, json: Json = False) -> None:
 
     from hepcache.report.table import host_table
 
-    found = _read(source)
+    found = read_report(source)
     if json:
         summaries = [asdict(one) for one in found.summaries]
         advice = [asdict(one) for one in found.advice]
@@ -56,7 +56,7 @@ def html(
 ) -> None:
     """Write the report as one self-contained page."""
     target = out or _path(source).with_suffix("").with_suffix(".html")
-    typer.echo(_read(source).to_html(target))
+    typer.echo(read_report(source).to_html(target))
 
 
 @report.command("figures")
@@ -71,7 +71,7 @@ def figures(
     wanted = [one.strip() for one in formats.split(",")]
     if unknown := sorted(set(wanted) - {"png", "pdf", "svg"}):
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}", param_hint="--format")
-    for path in _read(source).to_figures(out, formats=wanted):
+    for path in read_report(source).to_figures(out, formats=wanted):
         typer.echo(path)
 
 
@@ -87,7 +87,7 @@ def compare(
     from hepcache.report.compare import compare as compared
     from hepcache.report.compare import comparison_table
 
-    cycles = compared(_read(first).summaries, _read(second).summaries)
+    cycles = compared(read_report(first).summaries, read_report(second).summaries)
     if json:
         rows = [
             {"cycle": one.cycle, "wall_ratio": one.wall_ratio, "first": asdict(one.first),
@@ -109,7 +109,8 @@ def _path(source: Path) -> Path:
     return next((one for one in found if one.exists()), found[0])
 
 
-def _read(source: Path) -> CycleReport:
+def read_report(source: Path) -> CycleReport:
+    """Read a report or a run's record, or the report in a directory."""
     from hepcache.report import CycleReport
 
     return CycleReport.read(_path(source))
