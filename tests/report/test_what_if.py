@@ -101,8 +101,8 @@ def test_without_a_host_its_chunks_are_read_by_others(make_record, make_chunk, m
     record = make_record(*chunks, wall_s=2.0)
     found = what_if([slow_reads(make_record, make_chunk, 0.5), record], "without=host-1")
     assert found.baseline_s == pytest.approx(2.0)
-    # 0.5 s of opening, 0.5 s of reading.
-    assert (found.wall_s, found.settled_s) == pytest.approx((4.0, 3.0))
+    # A second of opening, half a second of reading.
+    assert (found.wall_s, found.settled_s) == pytest.approx((4.5, 3.0))
     assert (found.moved, found.reread_bytes, found.settled_bytes) == (1, 3000, 3000)
     assert found.shares == {"host-0": 1}
     assert "room" in found.note

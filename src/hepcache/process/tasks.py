@@ -15,6 +15,7 @@ from distributed import get_worker
 from hepcache.identity import JobIdentity
 from hepcache.placement.batches import parts
 from hepcache.placement.keys import ChunkKey, chunk_key
+from hepcache.process.upcoming import following
 from hepcache.process.upstream import WorkItem, compress, decompress
 from hepcache.process.work import Chunk
 
@@ -62,7 +63,9 @@ class Task:
                     told = time.monotonic()
                     worker = get_worker()
                     worker.log_event(self.topic, [str(worker.get_current_task()), number])
-                yield self.function((item, heavy) if self.heavy else item)
+                with following(batch.items[number + 1 :]):
+                    done = self.function((item, heavy) if self.heavy else item)
+                yield done
 
         return compress(accumulate(results()), self.compression)
 
