@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numba.extending import register_jitable
 
 from hepcache.bench.simulation.arrays import Caches, Hosts, Queues, Running, Work
 from hepcache.placement.exchange import LEAST_GAIN_S, gain_s, reading_s
@@ -26,8 +25,7 @@ _LOOK = 32  # chunks at the end of each queue that an idle host looks at
 _CLOSE = 16  # of the best ones, among which it matters whose the chunk would be
 
 _inner = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-register_jitable(reading_s)  # which the next one calls
-_gain = _inner(gain_s)
+_gain, _reading = _inner(gain_s), _inner(reading_s)
 
 
 @_inner
@@ -95,16 +93,22 @@ def worth_most(
         if head == tail or queue == host:
             continue
         here = _bandwidth(queue, origin, hosts, running)
-        wait = queues.left[queue] / hosts.slots[queue]
+        # When the host's last chunk ends, if all its slots take one after the other.
+        last = work.expected[queues.chunks[tail - 1]]
+        lead = (queues.left[queue] - last) / hosts.slots[queue] + last
         for place in range(tail - 1, max(head, tail - _LOOK) - 1, -1):
             chunk = queues.chunks[place]
-            wait -= work.expected[chunk] / hosts.slots[queue]
             missing_here = missing_there = 0.0
             # What nobody holds has to be read by whoever takes it.
             if caches.copies[chunk]:
                 missing_here = 0.0 if caches.held[chunk, queue] else work.sizes[chunk]
                 missing_there = 0.0 if caches.held[chunk, host] else work.sizes[chunk]
-            gain = _gain(max(wait, 0.0), missing_here, missing_there, here, there)
+            gain = _gain(
+                lead,
+                work.expected[chunk],
+                _reading(missing_here, here),
+                _reading(missing_there, there),
+            )
             _rank(gain, place, queue, gains, places)
             if missing_here > missing_there:
                 _rank(gain, place, queue, held_gain, held)
