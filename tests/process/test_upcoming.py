@@ -36,9 +36,13 @@ def test_the_rest_of_the_batch_comes_first_then_what_waits() -> None:
             processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
         ) as client,
     ):
+        # As by the plugin: what is restricted is sent at once, not queued at the scheduler.
+        workers = list(client.scheduler_info()["workers"])
         task = Task(next_entries, None, False, "topic")
         futures = [
-            client.submit(task, batch, key=key("0a", batch.items[0]), priority=-number)
+            client.submit(
+                task, batch, key=key("0a", batch.items[0]), priority=-number, workers=workers
+            )
             for number, batch in enumerate(batches)
         ]
         found = dict(pair for one in client.gather(futures) for pair in one["next"])
