@@ -16,12 +16,14 @@ from heapq import nlargest
 from hepcache.placement.keys import ChunkKey
 from hepcache.placement.queues import Queued
 
-__all__ = ["OPENING_S", "Candidate", "best_move", "gain_s", "reading_s"]
+__all__ = ["OPENING_S", "TOLERATED", "Candidate", "best_move", "gain_s", "reading_s"]
 
 # A move takes a round trip to both workers, and expected times are only that.
 LEAST_GAIN_S = 0.1
 # A host that lacks columns opens the file: parsing the branch list of NanoAOD alone takes this.
 OPENING_S = 1.0
+TOLERATED = 1.1
+"""Load over fair share from which a host gives up, before a run, some of what it holds."""
 _CLOSE = 16
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from hepcache.placement.exchange import reading_s
+from hepcache.placement.exchange import TOLERATED, reading_s
 from hepcache.placement.keys import ChunkKey, entries_of, identity_of, is_chunk, run_of
 from hepcache.placement.market import Market
 from hepcache.placement.policy import place
@@ -30,8 +30,6 @@ OWNER = "hepcache-owner"
 
 _SECONDS_PER_ENTRY = 1e-5  # until anything is known of a processor
 _INTERVAL_MS = 100
-# How far what a host holds may keep it busy beyond its fair share, before it gives some up.
-_TOLERATED = 1.1
 
 
 @dataclass
@@ -180,10 +178,7 @@ class PlacementPlugin(SchedulerPlugin):
         held = residency or self.residency_of(chunks[0])
         placed = place(jobs, shares, residency=held, costs=costs, epsilon=self.epsilon)
         fair = sum(costs) / sum(shares.values())
-        if (
-            seconds
-            and max(placed.load[host] / shares[host] for host in shares) > _TOLERATED * fair
-        ):
+        if seconds and max(placed.load[host] / shares[host] for host in shares) > TOLERATED * fair:
             # Some hosts hold so much that the others would wait: reading again ends sooner.
             reread = max(1 / self.roster.refill_rate(host) for host in shares)
             placed = place(

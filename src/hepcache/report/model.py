@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from hepcache.identity import JobIdentity
 from hepcache.placement import Residency, place
-from hepcache.placement.exchange import LEAST_GAIN_S, reading_s
+from hepcache.placement.exchange import LEAST_GAIN_S, TOLERATED, reading_s
 from hepcache.placement.residency import Holding, pack
 from hepcache.report.reasons import Miss
 from hepcache.report.record import RunRecord
@@ -31,7 +31,6 @@ ASSUMED_RATE = 100e6
 """Decoded bytes per second that a thread reads at the origin, where no cycle has measured it:
 what the scheduler takes until its workers have."""
 
-_TOLERATED = 1.1  # load over fair share from which the plugin lets hosts give up chunks
 
 _Place: TypeAlias = tuple[str, str, str, int, int, str]  # a chunk's name and host
 
@@ -100,7 +99,7 @@ class CycleModel:
         costs = [max(seconds, 1e-9) for seconds in self.work_s]
         placed = place(self.jobs, wanted, residency=held, costs=costs)
         fair = sum(costs) / sum(wanted.values()) if wanted else 0.0
-        if any(placed.load[host] > _TOLERATED * fair * wanted[host] for host in wanted):
+        if any(placed.load[host] > TOLERATED * fair * wanted[host] for host in wanted):
             # As the scheduler's plugin does: some hold so much that the others would wait.
             placed = place(self.jobs, wanted, residency=held, costs=costs, reread=1 / self.rate)
         return placed.hosts
