@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[1]
 def test_conda_environment_has_the_same_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    expected = {*project["dependencies"], *project["optional-dependencies"]["htcondor"]}
+    extras = project["optional-dependencies"]
+    expected = {*project["dependencies"], *extras["hdf5"], *extras["htcondor"]}
     assert {one for one in conda if isinstance(one, str)} == {*expected, "python>=3.11", "pip"}
 
 

@@ -21,6 +21,8 @@ __all__ = [
     "ProcessorError",
     "RecompressError",
     "RecordError",
+    "TableFileError",
+    "TableMismatchError",
     "UnknownColumnError",
 ]
 
@@ -210,3 +212,35 @@ class RecordError(HepcacheError, ValueError):
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
         super().__init__(f"record {path}: {problem}" if path else f"record: {problem}")
+
+
+class TableFileError(HepcacheError, OSError):
+    """A file of HDF5 tables can't be read or written.
+
+    Parameters
+    ----------
+    path
+        The file.
+    problem
+        What went wrong, with the fix.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"HDF5 file {path}: {problem}")
+
+
+class TableMismatchError(HepcacheError, ValueError):
+    """HDF5 tables do not fit together; every place where is named at once.
+
+    Parameters
+    ----------
+    problems
+        File, or file and dataset, to what is wrong there.
+    """
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        self.problems = dict(problems)
+        lines = "\n".join(f"  {where}: {reason}" for where, reason in self.problems.items())
+        count = len(self.problems)
+        super().__init__(f"{count} {'problem' if count == 1 else 'problems'}:\n{lines}")
