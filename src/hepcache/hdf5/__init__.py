@@ -1,0 +1,45 @@
+"""Files of tables in HDF5: join them, check them, cut and read them by events."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+try:
+    for _name in ("h5py", "isal.isal_zlib", "zlib_ng.zlib_ng"):
+        import_module(_name)
+except ImportError as error:
+    raise ImportError(
+        f"{error}; HDF5 files need more packages: pip install 'hepcache[hdf5]'"
+    ) from error
+
+from hepcache.hdf5.append import add_key, append, recover_output
+from hepcache.hdf5.check import KeyCheck, check_keys
+from hepcache.hdf5.concat import concatenate
+from hepcache.hdf5.info import FileInfo, GroupInfo, describe
+from hepcache.hdf5.options import TableOptions
+from hepcache.hdf5.outcome import Concatenated, Progress
+from hepcache.hdf5.reader import EventRange, EventTables
+from hepcache.hdf5.rewrite import link, rechunk
+from hepcache.hdf5.split import split
+from hepcache.hdf5.verify import verify
+
+__all__ = [
+    "Concatenated",
+    "EventRange",
+    "EventTables",
+    "FileInfo",
+    "GroupInfo",
+    "KeyCheck",
+    "Progress",
+    "TableOptions",
+    "add_key",
+    "append",
+    "check_keys",
+    "concatenate",
+    "describe",
+    "link",
+    "rechunk",
+    "recover_output",
+    "split",
+    "verify",
+]

@@ -1,0 +1,290 @@
+"""The file that is written: made empty of data, then filled chunk by chunk."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5g, h5o, h5p, h5s, h5t
+
+from hepcache.hdf5.codecs import creation_list
+from hepcache.hdf5.journal import JournaledFile
+from hepcache.hdf5.library import attributes, open_library, plain_value
+from hepcache.hdf5.model import Column, Group
+from hepcache.hdf5.plan import Plan
+from hepcache.hdf5.virtual import virtual_creation
+from hepcache.hdf5.work import Made, Target
+
+__all__ = ["Output"]
+
+_OPEN_DATASETS = 4096
+_TYPE_VERSION = 3  # of an encoded type, as HDF5 1.10 knows them
+_CACHE_BYTES = 64 << 20
+# Files that a reader of ten years ago opens; new features only where they are needed.
+_BOUNDS = ("earliest", "v110")
+
+
+class Output:
+    """An output under way.
+
+    Parameters
+    ----------
+    path
+        Where it is written; not yet the name under which it appears.
+    journal
+        Of its commits.
+    plan
+        What is written.
+    protected
+        How much of an existing file stays as it is until a commit; 0 for a new one.
+
+    Raises
+    ------
+    OSError
+        The file can't be written.
+    """
+
+    def __init__(self, path: Path, journal: Path, plan: Plan, *, protected: int = 0) -> None:
+        self.path, self._plan = path, plan
+        self.file = JournaledFile(path, journal, protected)
+        root = plan.schema.groups[0]
+        try:
+            self._h5 = h5py.File(
+                self.file,
+                "r+" if protected else "w",
+                libver=_BOUNDS,
+                track_order=root.ordered or None,
+                rdcc_nbytes=_CACHE_BYTES,
+            )
+        except BaseException:
+            self.file.close()
+            raise
+        cache = self._h5.id.get_mdc_config()
+        cache.set_initial_size, cache.initial_size = True, _CACHE_BYTES
+        cache.max_size = max(cache.max_size, 2 * _CACHE_BYTES)
+        self._h5.id.set_mdc_config(cache)
+        self._open: OrderedDict[int, Any] = OrderedDict()
+
+    def create(self) -> None:
+        """Make all groups, datasets and attributes, with their final dimensions."""
+        groups = [self._group(group) for group in self._plan.schema.groups]
+        self._create(range(len(self._plan.schema.columns)), groups)
+        self._copy_fixed()
+
+    def create_keys(self) -> None:
+        """Make the partition keys in groups that are there."""
+        plan = self._plan
+        groups = {
+            column.group: h5g.open(self._h5.id, b"/" + plan.schema.groups[column.group].path)
+            for column, origin in zip(plan.schema.columns, plan.origin, strict=True)
+            if origin < 0
+        }
+        self._create([n for n, origin in enumerate(plan.origin) if origin < 0], groups)
+
+    def _create(self, numbers: Iterable[int], groups: Any) -> None:
+        plan = self._plan
+        made: dict[Any, Any] = {}
+        types: dict[bytes, Any] = {}
+        for number in numbers:
+            column = plan.schema.columns[number]
+            if column.type not in types:
+                types[column.type] = portable_type(column.type)
+            kind = types[column.type]
+            target, total = plan.targets[number], plan.total(number)
+            key = (column.storage, target, column.rank, column.tail, column.type, total)
+            if key not in made:
+                made[key] = (_space(column, target, total), self._creation(column, target, total))
+            space, creation = made[key]
+            if plan.virtual and column.rank > 0 and total and plan.origin[number] >= 0:
+                creation = virtual_creation(plan, number, self.path.parent)
+            h5d.create(groups[column.group], column.name, kind, space, creation)
+            self._raise()
+
+    def extend(self) -> None:
+        """Give the datasets of an earlier output their new first dimension."""
+        for number, column in enumerate(self._plan.schema.columns):
+            total = self._plan.total(number)
+            if column.rank > 0 and total != self._plan.kept[column.group]:
+                self._dataset(number).set_extent((total, *column.tail))
+
+    def _group(self, group: Group) -> Any:
+        if not group.path:
+            return h5g.open(self._h5.id, b"/")
+        creation = None
+        if group.ordered:
+            creation = h5p.create(h5p.GROUP_CREATE)
+            creation.set_link_creation_order(h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED)
+        return h5g.create(self._h5.id, group.path, gcpl=creation)
+
+    def _creation(self, column: Column, target: Target | None, total: int) -> Any:
+        if target is None or (not target.whole and total):
+            creation = h5p.create(h5p.DATASET_CREATE)
+            creation.set_obj_track_times(False)
+        else:
+            rows = target.rows if target.whole else 128
+            creation = creation_list((rows, *column.tail), target.encoding.filters)
+        fill = column.storage.fill
+        if fill:
+            kind = h5t.decode(column.type)
+            creation.set_fill_value(np.frombuffer(fill, kind.dtype)[0:1].reshape(()))
+        return creation
+
+    def _copy_fixed(self) -> None:
+        """Copy attributes, and the datasets without rows, from the first input."""
+        plan = self._plan
+        first = plan.inputs.tables[0]
+        scalars = [n for n, column in enumerate(plan.schema.columns) if column.rank == 0]
+        if not first.fixed and not scalars:
+            return
+        own = {column.path for column in plan.schema.columns}
+        own |= {group.path for group in plan.schema.groups}
+        source = open_library(first.path)
+        try:
+            for number in scalars:
+                value = plain_value(h5d.open(source, b"/" + plan.schema.columns[number].path))
+                self._dataset(number).write(h5s.ALL, h5s.ALL, value)
+            for path in first.fixed:
+                if path in own:
+                    _copy_attributes(
+                        h5o.open(source, b"/" + path), h5o.open(self._h5.id, b"/" + path)
+                    )
+        finally:
+            source.close()
+
+    def _dataset(self, number: int) -> Any:
+        dataset = self._open.pop(number, None)
+        if dataset is None:
+            while len(self._open) >= _OPEN_DATASETS:
+                self._open.popitem(last=False)
+            dataset = h5d.open(self._h5.id, b"/" + self._plan.schema.columns[number].path)
+        self._open[number] = dataset
+        return dataset
+
+    def present(self, number: int) -> set[int]:
+        """Return the chunks of a column that are in the file."""
+        target = self._plan.targets[number]
+        if target is None or not target.whole:
+            return set()
+        rows, found = target.rows, set()
+        self._dataset(number).chunk_iter(lambda info: found.add(info.chunk_offset[0] // rows))
+        return found
+
+    def write(self, made: Made) -> None:
+        """Write one chunk.
+
+        Raises
+        ------
+        OSError
+            The system could not write it.
+        """
+        column, target = self._plan.schema.columns[made.number], self._plan.targets[made.number]
+        assert target is not None
+        dataset, start = self._dataset(made.number), made.chunk * target.rows
+        offset = (start, *(0 for _ in column.tail))
+        if target.whole:
+            dataset.write_direct_chunk(offset, made.stored, made.mask)
+        else:
+            count = (made.rows, *column.tail)
+            space = dataset.get_space()
+            space.select_hyperslab(offset, count)
+            rows = np.frombuffer(made.stored, np.uint8)
+            dataset.write(h5s.create_simple(count), space, rows, mtype=dataset.get_type())
+        self._raise()
+
+    def copy_variable(self, done: Callable[[int], None]) -> None:
+        """Copy the datasets whose values lie outside them, through HDF5's library."""
+        plan = self._plan
+        columns = [n for n, one in enumerate(plan.schema.columns) if one.variable and one.rank > 0]
+        for file, tables in enumerate(plan.inputs.tables) if columns else ():
+            if file == 0 and plan.kept.any():
+                continue
+            source = open_library(tables.path)
+            try:
+                for number in columns:
+                    group = plan.schema.columns[number].group
+                    begin = int(plan.edges[file, group])
+                    length = int(plan.edges[file + 1, group]) - begin
+                    starts = plan.inputs.starts
+                    start = 0 if starts is None else int(starts[file, group])
+                    self._copy_rows(source, number, start, begin, length)
+                    done(length * plan.schema.columns[number].row_bytes)
+            finally:
+                source.close()
+
+    def _copy_rows(self, source: Any, number: int, start: int, begin: int, length: int) -> None:
+        column, target = self._plan.schema.columns[number], self._plan.targets[number]
+        assert target is not None
+        taken, into = h5d.open(source, b"/" + column.path), self._dataset(number)
+        zeros = tuple(0 for _ in column.tail)
+        row = 0
+        while row < length:
+            # Up to the end of a chunk, so that each is compressed once.
+            count = min(length - row, target.rows - (begin + row) % target.rows)
+            values = np.empty((count, *column.tail), dtype=taken.dtype)
+            memory = h5s.create_simple(values.shape)
+            where, there = taken.get_space(), into.get_space()
+            where.select_hyperslab((start + row, *zeros), values.shape)
+            there.select_hyperslab((begin + row, *zeros), values.shape)
+            taken.read(memory, where, values)
+            into.write(memory, there, values)
+            self._raise()
+            row += count
+
+    def flush(self) -> None:
+        """Hand all metadata to the file object."""
+        self._h5.flush()
+        self._raise()
+
+    def close(self) -> None:
+        """Close HDF5's side; the file object stays open, for a last commit."""
+        self._open.clear()
+        try:
+            self._h5.close()
+        finally:
+            self._raise()
+
+    def abandon(self) -> None:
+        """Close all, whatever state it is in; what was not committed is dropped."""
+        self._open.clear()
+        # HDF5 must not fail while it closes: it would try again when the process ends.
+        self.file.failure = self.file.failure or OSError("given up")
+        self._h5.close()
+        self.file.close()
+
+    def _raise(self) -> None:
+        if self.file.failure is not None:
+            raise self.file.failure
+
+
+def _space(column: Column, target: Target | None, total: int) -> Any:
+    if column.rank < 0:
+        return h5s.create(h5s.NULL)
+    if column.rank == 0:
+        return h5s.create(h5s.SCALAR)
+    shape = (total, *column.tail)
+    if target is None or (not target.whole and total):
+        return h5s.create_simple(shape)
+    return h5s.create_simple(shape, (h5s.UNLIMITED, *column.tail))
+
+
+def portable_type(encoded: bytes) -> Any:
+    """Return a type in a form that old libraries read, if there is one."""
+    kind = h5t.decode(encoded)
+    if encoded[2] >> 4 <= _TYPE_VERSION:
+        return kind
+    same = h5t.py_create(kind.dtype, logical=True)
+    return same if same.equal(kind) else kind
+
+
+def _copy_attributes(source: Any, into: Any) -> None:
+    for name, kind, shape, value in attributes(source):
+        space = h5s.create(h5s.NULL if shape is None else h5s.SCALAR)
+        if shape:
+            space = h5s.create_simple(shape)
+        made = h5a.create(into, name, portable_type(kind), space)
+        if value is not None:
+            made.write(value)
