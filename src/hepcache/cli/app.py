@@ -14,6 +14,7 @@ from hepcache.cli.catalogue import catalogue
 from hepcache.cli.demo import demo
 from hepcache.cli.doctor import doctor
 from hepcache.cli.explain import explain
+from hepcache.cli.hdf5 import hdf5
 from hepcache.cli.recompress import recompress
 from hepcache.cli.report import report
 from hepcache.cli.run import run
@@ -38,6 +39,7 @@ app.command()(run)
 app.add_typer(sample, name="sample")
 app.command()(recompress)
 app.add_typer(cache, name="cache")
+app.add_typer(hdf5, name="hdf5")
 app.command()(doctor)
 app.add_typer(bench, name="bench")
 app.add_typer(report, name="report")

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import pytest
+from typer.testing import CliRunner
+
+from hepcache.bench.samples.tables import TableShape, write_tables
+from hepcache.cli.app import app
+from hepcache.cli.hdf5_options import listed, options_of
+from hepcache.errors import ConfigurationError, HepcacheError, TableFileError
+
+SHAPE = TableShape(9, 4, 60, 24, 12, 0.5, 3.0, (16,))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    made = write_tables(tmp_path_factory.mktemp("tables"), shape=SHAPE, files=3, jobs=1)
+    return [str(path) for path in made]
+
+
+def hdf5(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(app, ["hdf5", *map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_from_files_to_parts(files: list[str], tmp_path: Path) -> None:
+    out, names = tmp_path / "out.h5", tmp_path / "files.txt"
+    names.write_text("# three files\n" + "\n".join(files) + "\n\n")
+    said = hdf5("concat", names, "-o", out, "--key", "evt", "--jobs", 1, "--verify", "--fast")
+    assert "69 datasets of 3 files" in said
+    assert "equal to its 3 inputs" in said
+    info = json.loads(hdf5("info", out, "--json"))
+    assert (info["groups"], info["empty_groups"], info["datasets"]) == (9, 5, 69)
+    assert "/rec.filled000" in hdf5("info", out) or "rec.fil" in hdf5("info", out)
+    assert json.loads(hdf5("check", out, "--json"))["problems"] == {}
+    assert "all right" in hdf5("check", out)
+    same = json.loads(hdf5("verify", out, names, "--key", "evt", "--jobs", 1, "--json"))
+    assert same == {"path": str(out), "files": 3, "problems": {}}
+    ranges = json.loads(hdf5("split", out, "--parts", 4))
+    assert ranges[0]["start"] == 0
+    assert ranges[-1]["stop"] == 36
+    hdf5("split", out, "--parts", 4, "-o", tmp_path / "parts", "--jobs", 1)
+    assert len(list((tmp_path / "parts").glob("*.h5"))) == 4
+    hdf5("rechunk", out, "-o", tmp_path / "again.h5", "--chunk-rows", 8, "--jobs", 1)
+    with h5py.File(tmp_path / "again.h5") as file:
+        assert file["spill/evt"].chunks == (8, 1)
+
+
+def test_append_add_key_and_merge(files: list[str], tmp_path: Path) -> None:
+    out, linked = tmp_path / "out.h5", tmp_path / "linked.h5"
+    hdf5("concat", *files[:2], "-o", out, "--jobs", 1, "--sort", "run,subrun")
+    hdf5("add-key", out, "--jobs", 1)
+    hdf5("concat", files[2], "-o", out, "--append", "--key", "evt", "--jobs", 1)
+    assert "equal" in hdf5("verify", out, *files, "--key", "evt", "--jobs", 1)
+    hdf5("merge", *files, "-o", linked, "--key", "evt", "--jobs", 1)
+    assert "equal" in hdf5("verify", linked, *files, "--key", "evt", "--jobs", 1)
+
+
+def test_differences_make_the_command_fail(files: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out.h5"
+    hdf5("concat", *files, "-o", out, "--key", "evt", "--jobs", 1)
+    with h5py.File(out, "r+") as file:
+        file["spill/evt"][3] += 1
+    for command in (
+        ["verify", str(out), *files, "--key", "evt", "--jobs", "1"],
+        ["check", str(out)],
+    ):
+        done = CliRunner().invoke(app, ["hdf5", *command])
+        assert done.exit_code == 1
+        assert "evt" in done.stdout
+
+
+def test_sample(tmp_path: Path) -> None:
+    said = hdf5("sample", tmp_path, "--shape", "small-files", "--files", 1, "--jobs", 1)
+    assert said.startswith(str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_bad_arguments(files: list[str], tmp_path: Path) -> None:
+    runner, out = CliRunner(), str(tmp_path / "out.h5")
+    for arguments in (
+        ["concat", *files, "-o", out, "--fast", "--small"],
+        ["verify", out],
+        ["concat", *files, "-o", out, "--compression", "rar"],
+        ["concat", *files, "-o", out, "--memory", "much"],
+        ["concat", *files, "-o", out, "--attributes", "all"],
+    ):
+        done = runner.invoke(app, ["hdf5", *arguments])
+        assert done.exit_code == 2 or isinstance(done.exception, HepcacheError)
+    assert not Path(out).exists()
+
+
+def test_lists(tmp_path: Path) -> None:
+    names = tmp_path / "a.list"
+    names.write_text("x.h5\n# y.h5\n z.h5 \n")
+    assert listed(["one.h5", str(names)]) == ["one.h5", "x.h5", "z.h5"]
+    names.write_text("#\n")
+    with pytest.raises(ConfigurationError):
+        listed([str(names)])
+    with pytest.raises(TableFileError):
+        listed([str(tmp_path / "missing.txt")])
+    names.write_bytes(b"\xff\xfe\x00\x89HDF")
+    with pytest.raises(TableFileError):
+        listed([str(names)])
+
+
+def test_options() -> None:
+    options = options_of(memory="1GiB", chunk_rows=0, sort="run, subrun", compress_from="64KiB")
+    assert options.memory_bytes == 1 << 30
+    assert options.chunk_rows is None
+    assert options.sort == ("run", "subrun")
+    assert options.compress_from == 64 << 10
