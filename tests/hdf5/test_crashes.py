@@ -29,6 +29,7 @@ from hepcache.hdf5 import (
 )
 from hepcache.hdf5 import tasks as tasks_module
 from hepcache.hdf5 import writer as writer_module
+from hepcache.hdf5.append import content_bytes
 from hepcache.hdf5.journal import JournaledFile
 
 CRASH = Path(__file__).with_name("crash.py")
@@ -225,6 +226,27 @@ def test_append(inputs: list[Path], tmp_path: Path, same: Same) -> None:
 
         same(out, inputs, options.key)
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_what_a_killed_append_left_behind_is_overwritten(
+    inputs: list[Path], tmp_path: Path, same: Same, libver: str
+) -> None:
+    out, copy = tmp_path / "out.h5", tmp_path / "copy.h5"
+    concatenate(inputs[:2], out, OPTIONS, jobs=1)
+    if libver == "latest":
+        with h5py.File(out) as one, h5py.File(copy, "w", libver=libver) as other:
+            for name in one:
+                one.copy(name, other)
+        copy.replace(out)
+    size = out.stat().st_size
+    assert content_bytes(out) == size
+    with out.open("ab") as file:
+        file.write(b"rubbish " * 100_000)
+    assert content_bytes(out) == size
+    append(inputs[2:], out, OPTIONS, jobs=1)
+    same(out, inputs, "evt")
+    assert out.stat().st_size < size + 400_000
 
 
 def test_appends_that_are_refused(inputs: list[Path], tmp_path: Path) -> None:

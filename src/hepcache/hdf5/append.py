@@ -27,9 +27,12 @@ from hepcache.hdf5.plan import Plan, make_plan
 from hepcache.hdf5.pool import default_jobs, worker_pool
 from hepcache.hdf5.rows import RowReader
 from hepcache.hdf5.sorting import sorted_inputs
+from hepcache.hdf5.survey import SIGNATURE
 from hepcache.hdf5.writer import Writer
 
 __all__ = ["add_key", "append", "recover_output"]
+
+_NEW_SUPERBLOCK = 2
 
 
 def append(
@@ -169,14 +172,13 @@ def _change(
     prepare: Callable[[Output], None],
 ) -> None:
     """Change a file in place; on any error it is as it was."""
-    before = place.path.stat().st_size
+    before = content_bytes(place.path)
     output = None
     try:
-        output = Output(place.path, place.journal, plan, protected=before)
-        prepare(output)
-        Writer(
-            output, plan, options, keys, executor, jobs or default_jobs(), done, progress
-        ).fill()
+        made = output = Output(place.path, place.journal, plan, protected=before)
+        workers = jobs or default_jobs()
+        writer = Writer(output, plan, options, keys, executor, workers, done, progress)
+        writer.fill(lambda: prepare(made))
         with done.timed("finish"):
             output.close()
             output.file.commit()
@@ -191,6 +193,19 @@ def _change(
         if keys is not None:
             keys.close()
     done.groups, done.datasets = len(plan.schema.groups) - 1, len(plan.schema.columns)
+
+
+def content_bytes(path: Path) -> int:
+    """Return how much of a file HDF5 looks at; a killed append leaves more behind it."""
+    with path.open("rb") as file:
+        start = file.read(64)
+        size = os.fstat(file.fileno()).st_size
+    version = start[8] if start[:8] == SIGNATURE else -1
+    at = {0: 40, 1: 44, 2: 28, 3: 28}.get(version)
+    sizes_of_numbers = start[13:15] if version < _NEW_SUPERBLOCK else start[9:11]
+    if at is None or sizes_of_numbers != b"\x08\x08":
+        return size
+    return min(size, int.from_bytes(start[at : at + 8], "little"))
 
 
 def _sorted(inputs: Inputs, options: TableOptions) -> Inputs:

@@ -160,6 +160,8 @@ def encode(
 
 def _is_good_enough(raw: bytes | memoryview) -> bool:
     """Tell whether ISA-L makes a chunk hardly larger than zlib would, by its first bytes."""
+    if len(raw) <= 2 * _SAMPLE_BYTES:
+        return True  # to find out would take longer than it could save
     sample = raw[:_SAMPLE_BYTES]
     small = len(zlib_ng.compress(sample, _NOMINAL_LEVEL))
     return len(isal_zlib.compress(sample, _ISAL_LEVEL)) <= _HARDLY_LARGER * small

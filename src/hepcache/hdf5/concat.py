@@ -20,7 +20,7 @@ from hepcache.hdf5.output import Output
 from hepcache.hdf5.partition import Keys, find_all_keys, key_groups
 from hepcache.hdf5.place import OutputPlace
 from hepcache.hdf5.plan import Plan, make_plan
-from hepcache.hdf5.pool import default_jobs, worker_pool
+from hepcache.hdf5.pool import default_jobs, nothing, worker_pool
 from hepcache.hdf5.sorting import sorted_inputs
 from hepcache.hdf5.writer import Writer
 
@@ -231,10 +231,7 @@ def write_output(
     output = Output(place.part, place.part_journal, plan, protected=protected)
     writer = Writer(output, plan, options, keys, executor, workers, done, progress, resumed=known)
     try:
-        if not known:
-            with done.timed("create"):
-                output.create()
-        writer.fill(lambda: _checkpoint(output, place, job))
+        writer.fill(nothing if known else output.create, lambda: _checkpoint(output, place, job))
         with done.timed("finish"):
             output.close()
             output.file.commit()

@@ -101,7 +101,9 @@ class Output:
             space, creation = made[key]
             if plan.virtual and column.rank > 0 and total and plan.origin[number] >= 0:
                 creation = virtual_creation(plan, number, self.path.parent)
-            h5d.create(groups[column.group], column.name, kind, space, creation)
+            dataset = h5d.create(groups[column.group], column.name, kind, space, creation)
+            if total and len(self._open) < _OPEN_DATASETS:
+                self._open[number] = dataset
             self._raise()
 
     def extend(self) -> None:

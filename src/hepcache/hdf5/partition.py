@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hepcache.hdf5.gather import Inputs, raise_problems
 from hepcache.hdf5.image import Places
 from hepcache.hdf5.keys import EVENT_COLUMNS, KeyRuns, repeated_events
-from hepcache.hdf5.keywork import FileKeys, KeyTask, find_keys
+from hepcache.hdf5.keywork import FileKeys, KeyTask, Place, find_keys
 from hepcache.hdf5.model import text
 from hepcache.hdf5.pool import as_made
 
@@ -162,15 +162,23 @@ def _tasks(
     groups: list[int],
     existing: object,
 ) -> Iterator[tuple[int, KeyTask]]:
+    chosen = sorted({n for one in numbers.values() for n in one.values()})
+    at = {number: n for n, number in enumerate(chosen)}
+    addresses = inputs.addresses(np.array(chosen, dtype=np.int64)).tolist()
+
+    def place(file: int, number: int) -> Place:
+        column = inputs.schema.columns[number]
+        storage = inputs.variants[file].storages[number]
+        length = int(inputs.rows[file, column.group])
+        return Place(column, storage, addresses[file][at[number]], length)
+
     for file in range(len(inputs.tables)):
-        listed = {name: inputs.place(file, n) for name, n in numbers[spill].items()}
+        listed = {name: place(file, n) for name, n in numbers[spill].items()}
         earlier = existing is not None and file == 0
         if earlier and len(listed) == 1:
             continue  # nothing tells its runs apart
         wanted = {
-            group: {
-                name: inputs.place(file, n) for name, n in numbers[group].items() if name in listed
-            }
+            group: {name: place(file, n) for name, n in numbers[group].items() if name in listed}
             for group in groups
             if inputs.rows[file, group] and not earlier
         }

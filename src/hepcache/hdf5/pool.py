@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from hepcache.hdf5.rows import close_sources
 
-__all__ = ["InlineExecutor", "as_made", "default_jobs", "worker_pool"]
+__all__ = ["InlineExecutor", "as_made", "default_jobs", "nothing", "worker_pool"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -78,6 +78,10 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 def as_made(
     executor: Executor,
     function: Callable[[Task], Result],
@@ -85,6 +89,7 @@ def as_made(
     *,
     room: Callable[[Task], int] = lambda _: 1,
     most: int,
+    meanwhile: Callable[[], None] = nothing,
 ) -> Iterator[Result]:
     """Yield results as they are made, with a bounded sum of what is under way.
 
@@ -97,6 +102,8 @@ def as_made(
     room, most
         What each task needs of a bounded resource, and how much there is; one
         task is always under way.
+    meanwhile
+        Called once, when the first tasks are under way.
     """
     running: dict[Future[Result], int] = {}
     used, left = 0, iter(tasks)
@@ -107,6 +114,8 @@ def as_made(
                 need = room(waiting)
                 running[executor.submit(function, waiting)] = need
                 used, waiting = used + need, next(left, None)
+            meanwhile()
+            meanwhile = nothing
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 used -= running.pop(future)
                 yield future.result()

@@ -29,7 +29,8 @@ _UNWRITTEN = ChunkIndex(None, [], [])
 # ISA-L is the faster one, but takes a microsecond longer to begin.
 _inflate, _small_inflate = isal_zlib.decompress, zlib_ng.decompress
 _SMALL_BYTES = 80
-_MOST_MAPPED_BYTES = 256 << 20
+_MOST_MAPPED_BYTES = 768 << 20
+_MOST_READ_BYTES = 64 << 20
 _MOST_OPEN = 64
 
 
@@ -76,6 +77,7 @@ class RowReader:
         self._library: Any = None
         self._indexes: dict[int, ChunkIndex | None] = {}
         self._last: tuple[int, Piece] = (-1, b"")
+        self._read_bytes = 0
 
     @property
     def mapped_bytes(self) -> int:
@@ -85,8 +87,14 @@ class RowReader:
     def index(self, wanted: Iterable[tuple[Column, Storage, int]]) -> None:
         """Read the chunk indexes of datasets (column, storage, address), all at once."""
         by_rank: dict[int, dict[int, int]] = {}
+        known: dict[tuple[int, tuple[int, ...], bool], bool] = {}
         for column, storage, address in wanted:
-            if address >= 0 and address not in self._indexes and self._readable(column, storage):
+            if address < 0 or address in self._indexes:
+                continue
+            alike = (id(storage), column.tail, column.variable)
+            if alike not in known:
+                known[alike] = self._readable(column, storage)
+            if known[alike]:
                 by_rank.setdefault(column.rank, {})[address] = storage.chunk[0]
         for rank, trees in by_rank.items():
             try:
@@ -116,8 +124,9 @@ class RowReader:
         """Give memory back; what is read again comes from the page cache."""
         self._indexes.clear()
         self._last = (-1, b"")
-        if self._image is not None:
+        if self._image is not None and self._read_bytes > _MOST_READ_BYTES:
             self._image.map.madvise(mmap.MADV_DONTNEED)
+            self._read_bytes = 0
 
     def stored_chunk(
         self, column: Column, storage: Storage, address: int, start: int, stop: int
@@ -203,7 +212,9 @@ class RowReader:
         else:
             # The rows of a chunk often go to two chunks of the output.
             known = [self._last[1]] if places[0] == self._last[0] else []
-            inflate = _small_inflate if sum(sizes) < _SMALL_BYTES * len(sizes) else _inflate
+            stored = sum(sizes)
+            self._read_bytes += stored
+            inflate = _small_inflate if stored < _SMALL_BYTES * len(sizes) else _inflate
             ends = zip(places[len(known) :], sizes[len(known) :], strict=True)
             inflated = [inflate(view[p : p + n], 15, nbytes) for p, n in ends]
             if shuffled(storage) and itemsize > 1:

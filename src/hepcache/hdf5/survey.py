@@ -17,7 +17,7 @@ from hepcache.hdf5.image import Image, UnsupportedLayoutError
 from hepcache.hdf5.library import fixed_digests, library_tables, open_library
 from hepcache.hdf5.model import FileTables, Schema
 
-__all__ = ["read_schema", "survey", "understood_file"]
+__all__ = ["SIGNATURE", "read_schema", "survey", "understood_file"]
 
 # What h5py and numpy raise over damaged files, apart from errors of the system.
 _UNREADABLE = (
@@ -30,7 +30,7 @@ _UNREADABLE = (
     ValueError,
     UnsupportedLayoutError,
 )
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def survey(path: str, *, direct: bool = True) -> FileTables:
@@ -147,14 +147,14 @@ def _understood(path: str, error: Exception) -> TableFileError:
     problem: Any = error
     try:
         with Path(path).open("rb") as file:
-            start, size = file.read(len(_SIGNATURE)), os.fstat(file.fileno()).st_size
+            start, size = file.read(len(SIGNATURE)), os.fstat(file.fileno()).st_size
         if not size:
             problem = "it is empty"
         elif isinstance(error, UnsupportedLayoutError):
             pass
         elif "truncated" in str(error):
             problem = f"it is cut off ({size} bytes are there); copy it again"
-        elif start != _SIGNATURE:
+        elif start != SIGNATURE:
             problem = "it is not an HDF5 file"
     except OSError as reason:
         problem = reason.strerror or reason

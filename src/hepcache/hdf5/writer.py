@@ -56,8 +56,18 @@ class Writer:
         self._resumed = resumed
         self._present: dict[int, set[int]] = {}
 
-    def fill(self, checkpoint: Callable[[], None] | None = None) -> None:
-        """Write all chunks; call ``checkpoint`` now and then."""
+    def fill(
+        self, prepare: Callable[[], None], checkpoint: Callable[[], None] | None = None
+    ) -> None:
+        """Write all chunks.
+
+        Parameters
+        ----------
+        prepare
+            Makes the datasets; called when the first chunks are under way.
+        checkpoint
+            Called now and then.
+        """
         plan, done = self._plan, self._done
         done.raw_bytes = plan.raw_bytes
         written, due = 0, time.monotonic() + _CHECKPOINT_S
@@ -67,8 +77,11 @@ class Writer:
             make_chunks,
             work,
             room=lambda task: 3 * task.raw_bytes,
+            meanwhile=prepare,
             most=max(1, min(self._options.memory_bytes // 2, 2 * self._workers * (96 << 20))),
         )
+        if not plan.raw_bytes:
+            prepare()
         with done.timed("chunks"):
             for made in results:
                 for one in made:
