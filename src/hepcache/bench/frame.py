@@ -63,6 +63,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.simulation.command",
         "The published cluster and larger ones, simulated with the real placement code.",
     ),
+    "hdf5": Benchmark(
+        "hepcache.bench.hdf5",
+        "Concatenation of HDF5 tables against a plain h5py loop, and against its limit.",
+    ),
 }
 """Every benchmark by name, in the order in which ``bench all`` runs them."""
 

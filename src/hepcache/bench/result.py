@@ -32,8 +32,8 @@ class BenchResult:
         ``_bytes``, ``_per_s``; ``_ratio`` is a part of one.
     ratios
         Documented name to number. Bigger is better for hepcache, unless the
-        name ends in ``_over_ideal``, ``_over_limit`` or ``_over_fair``, or is
-        a number of bytes.
+        name ends in ``_over_ideal``, ``_over_limit``, ``_over_fair`` or
+        ``_over_reference``, or is a number of bytes.
     versions, machine
         Software, and the machine it ran on.
 

@@ -160,7 +160,7 @@ def reported(done: Concatenated) -> None:
     """Say what was written."""
     from hepcache.report.units import bytes_text, count_text, seconds_text
 
-    seconds = sum(done.phases.values())
+    seconds = done.wall_s
     parts = [f"{count_text(done.datasets)} datasets of {count_text(done.files)} files"]
     if done.raw_bytes:
         rate = f", {bytes_text(done.raw_bytes / seconds)}/s" if seconds else ""

@@ -88,7 +88,7 @@ def append(
         with done.timed("keys"):
             plan, keys = _planned(found, options, workforce)
         _change(place, plan, options, keys, workforce, jobs, done, progress, Output.extend)
-    done.stored_bytes = place.path.stat().st_size
+    done.finish()
     return done
 
 
@@ -139,7 +139,7 @@ def add_key(
             keys = find_all_keys(found, options.key, spill, groups, workforce, memory_bytes=room)
             plan = make_plan(found, options, key_groups=groups, virtual=True)
         _change(place, plan, options, keys, workforce, jobs, done, progress, Output.create_keys)
-    done.stored_bytes = place.path.stat().st_size
+    done.finish()
     return done
 
 

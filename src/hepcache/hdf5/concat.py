@@ -135,7 +135,7 @@ def concatenate_planned(
             if keys is not None:
                 keys.close()
         place.publish(overwrite=overwrite)
-    done.stored_bytes = place.path.stat().st_size
+    done.finish()
     return done
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 __all__ = ["Concatenated", "Progress"]
 
@@ -30,7 +31,9 @@ class Concatenated:
     resumed_chunks
         Chunks that an earlier, interrupted run had written.
     phases
-        Seconds by phase.
+        Seconds by phase; datasets are created while the first chunks are made.
+    wall_s
+        Seconds in all.
     """
 
     path: str
@@ -43,6 +46,13 @@ class Concatenated:
     copied_chunks: int = 0
     resumed_chunks: int = 0
     phases: dict[str, float] = field(default_factory=dict)
+    wall_s: float = 0.0
+    _began: float = field(default_factory=time.perf_counter)
+
+    def finish(self) -> None:
+        """Note the output's size and the time that it took."""
+        self.stored_bytes = Path(self.path).stat().st_size
+        self.wall_s = time.perf_counter() - self._began
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:

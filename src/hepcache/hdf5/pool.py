@@ -108,6 +108,8 @@ def as_made(
     running: dict[Future[Result], int] = {}
     used, left = 0, iter(tasks)
     waiting = next(left, None)
+    if waiting is None:
+        meanwhile()
     try:
         while running or waiting is not None:
             while waiting is not None and (not running or used + room(waiting) <= most):

@@ -107,13 +107,14 @@ def link(
     if how != "external":
         raise ConfigurationError("how", "virtual or external", how)
     check_names(paths, place.path, overwrite=overwrite)
+    done = Concatenated(str(place.path), files=len(paths), groups=len(paths))
     pool: Any = nullcontext(executor) if executor is not None else worker_pool(jobs)
     with place.claimed(), pool as workforce:
         found = gather(survey_all(paths, workforce), attributes=False, keep_keys=True)
         _link_externally(paths, place, overwrite=overwrite)
-    columns = len(found.schema.columns)
-    size = place.path.stat().st_size
-    return Concatenated(str(out), len(paths), len(paths), columns, stored_bytes=size)
+    done.datasets = len(found.schema.columns)
+    done.finish()
+    return done
 
 
 def _link_externally(paths: Sequence[str], place: OutputPlace, *, overwrite: bool) -> None:

@@ -81,7 +81,7 @@ def split(
                     tables, one, OutputPlace(name), options, workforce, jobs, done, progress
                 )
                 OutputPlace(name).publish(overwrite=overwrite)
-            done.stored_bytes = name.stat().st_size
+            done.finish()
             made.append(done)
     tables.close()
     return made

@@ -71,17 +71,20 @@ class Writer:
         plan, done = self._plan, self._done
         done.raw_bytes = plan.raw_bytes
         written, due = 0, time.monotonic() + _CHECKPOINT_S
+
+        def create() -> None:
+            with done.timed("create"):
+                prepare()
+
         work = tasks(plan, self._options, self._workers, self._key, self._is_there)
         results = as_made(
             self._executor,
             make_chunks,
             work,
             room=lambda task: 3 * task.raw_bytes,
-            meanwhile=prepare,
+            meanwhile=create,
             most=max(1, min(self._options.memory_bytes // 2, 2 * self._workers * (96 << 20))),
         )
-        if not plan.raw_bytes:
-            prepare()
         with done.timed("chunks"):
             for made in results:
                 for one in made:
