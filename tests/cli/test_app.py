@@ -10,7 +10,7 @@ import pytest
 
 COMMANDS = [
     [], ["demo"], ["run"], ["sample"], ["sample", "nanoaod"], ["recompress"], ["bench"],
-    ["bench", "cycles"],
+    ["bench", "cycles"], ["hdf5"], ["hdf5", "concat"], ["hdf5", "split"],
 ]  # fmt: skip
 ROOT = Path(__file__).parents[2]
 

@@ -89,6 +89,12 @@ class EventTable:
         ValueError
             An event is not in the table, or rows are not in its order.
         """
+        for name, values in group.items():
+            if np.result_type(values, self._columns[name]).kind not in "iu":
+                raise ValueError(
+                    f"{name.decode()} holds {values.dtype} here and "
+                    f"{self._columns[name].dtype} in the table of events"
+                )
         length = len(next(iter(group.values())))
         changes = np.zeros(max(length - 1, 0), np.bool_)
         for values in group.values():

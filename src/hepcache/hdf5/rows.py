@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -252,23 +253,31 @@ def _filled(storage: Storage, height: int, column: Column) -> bytes:
     return storage.fill * (nbytes // len(storage.fill)) if storage.fill else bytes(nbytes)
 
 
-_open: OrderedDict[Source, RowReader] = OrderedDict()
+class _Open(threading.local):
+    """What a thread has open; a reader remembers its last chunk, so none is shared."""
+
+    def __init__(self) -> None:
+        self.readers: OrderedDict[Source, RowReader] = OrderedDict()
+
+
+_open = _Open()
 
 
 def close_sources() -> None:
-    """Close the files that this process has open."""
-    while _open:
-        _open.popitem()[1].close()
+    """Close the files that this thread has open."""
+    while _open.readers:
+        _open.readers.popitem()[1].close()
 
 
 def open_source(source: Source) -> RowReader:
-    """Return this process's reader of a file; those used longest ago are closed."""
-    reader = _open.pop(source, None)
+    """Return this thread's reader of a file; those used longest ago are closed."""
+    readers = _open.readers
+    reader = readers.pop(source, None)
     if reader is None:
-        while len(_open) >= _MOST_OPEN or (
-            _open and sum(one.mapped_bytes for one in _open.values()) > _MOST_MAPPED_BYTES
+        while len(readers) >= _MOST_OPEN or (
+            readers and sum(one.mapped_bytes for one in readers.values()) > _MOST_MAPPED_BYTES
         ):
-            _open.popitem(last=False)[1].close()
+            readers.popitem(last=False)[1].close()
         reader = RowReader(source)
-    _open[source] = reader
+    readers[source] = reader
     return reader
