@@ -51,7 +51,7 @@ def test_an_append_killed_at_any_call(inputs: list[Path], tmp_path: Path, same: 
     out = tmp_path / "out.h5"
     concatenate(inputs[:2], out, OPTIONS, jobs=1)
     shutil.copy(out, f"{out}.kept")
-    killed = crash("append", out, [*range(1, 400, 11)], inputs[2:])
+    killed = crash("append", out, [*range(1, 400, 7)], inputs[2:])
     assert len(killed) > 5
     half = 0
     for call in killed:

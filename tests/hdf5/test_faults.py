@@ -292,6 +292,29 @@ def test_a_file_is_changed_meanwhile(inputs: list[Path], tmp_path: Path) -> None
         concatenate(inputs, tmp_path / "out.h5", jobs=1, progress=change_one)
 
 
+def test_a_wrong_checksum(inputs: list[Path], tmp_path: Path) -> None:
+    for name in ("rec.vtx/id", "rec.vtx/run"):  # stored large, and small
+        whole = inputs[1].read_bytes()
+        with h5py.File(inputs[1]) as file:
+            info = file[name].id.get_chunk_info(1)
+        data = bytearray(whole)
+        data[info.byte_offset + info.size - 1] ^= 1
+        inputs[1].write_bytes(data)
+        with pytest.raises(TableFileError, match=name):
+            concatenate(inputs, tmp_path / "out.h5", jobs=1)
+        inputs[1].write_bytes(whole)
+
+
+def test_a_file_is_changed_behind_its_reader(inputs: list[Path], tmp_path: Path) -> None:
+    def touch(phase: str, done: int, total: int) -> None:
+        if phase == "Writing" and done == total:
+            os.utime(inputs[0])
+
+    with pytest.raises(TableFileError, match="changed meanwhile"):
+        concatenate(inputs, tmp_path / "out.h5", jobs=1, progress=touch)
+    assert sorted(tmp_path.iterdir()) == sorted(inputs)
+
+
 def test_outputs_that_can_not_be(inputs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out.h5"
     out.write_bytes(b"mine")

@@ -26,7 +26,7 @@ from hepcache.bench.hdf5_plot import plot_scaling
 from hepcache.bench.result import BenchResult
 from hepcache.bench.samples.tables import TABLE_SHAPES, TableShape, write_tables
 from hepcache.hdf5 import TableOptions, concatenate
-from hepcache.hdf5.pool import default_jobs, worker_pool
+from hepcache.hdf5.pool import begin_worker, default_jobs, worker_pool
 
 __all__ = ["bench"]
 
@@ -201,7 +201,7 @@ def _scaling(case: _Case, paths: Sequence[Path], workers: int) -> list[dict[str,
 def _alone(function: Callable[..., _Run], *arguments: Any, **options: Any) -> _Run:
     """Run in a process of its own, so that its memory is its own."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, mp_context=context, initializer=begin_worker) as pool:
         return pool.submit(function, *arguments, **options).result()
 
 

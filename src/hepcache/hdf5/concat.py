@@ -12,6 +12,7 @@ from typing import Any
 
 import xxhash
 
+from hepcache import __version__
 from hepcache.errors import ConfigurationError, HepcacheError, TableFileError
 from hepcache.hdf5.gather import Inputs, gather, raise_problems, same_files, survey_all
 from hepcache.hdf5.options import TableOptions
@@ -254,4 +255,4 @@ def _checkpoint(output: Output, place: OutputPlace, job: str) -> None:
 def _fingerprint(plan: Plan, options: TableOptions) -> str:
     files = [(one.path, one.size, one.mtime_ns) for one in plan.inputs.tables]
     files.append((str(plan.virtual), *plan.edges[-1].tolist()))
-    return xxhash.xxh3_128_hexdigest(repr((1, files, options)).encode())
+    return xxhash.xxh3_128_hexdigest(repr((__version__, files, options)).encode())

@@ -20,7 +20,14 @@ from hepcache.hdf5.pool import as_made
 from hepcache.hdf5.rows import Source
 from hepcache.hdf5.survey import read_schema, survey
 
-__all__ = ["Inputs", "gather", "raise_problems", "survey_all"]
+__all__ = [
+    "Inputs",
+    "gather",
+    "raise_problems",
+    "require_unchanged",
+    "same_files",
+    "survey_all",
+]
 
 _SURVEYS_AT_ONCE = 64
 
@@ -217,6 +224,26 @@ def _unfit(schema: Schema) -> dict[str, str]:
         for column in schema.columns
         if column.type in unfit
     }
+
+
+def require_unchanged(tables: Sequence[FileTables]) -> None:
+    """Require that files are still what was surveyed.
+
+    Raises
+    ------
+    TableFileError, TableMismatchError
+        Some are not; all of them are named.
+    """
+    changed = {}
+    for one in tables:
+        try:
+            status = os.stat(one.path)  # noqa: PTH116 - plain paths
+        except OSError as error:
+            changed[one.path] = error.strerror or str(error)
+            continue
+        if one.size >= 0 and (status.st_size, status.st_mtime_ns) != (one.size, one.mtime_ns):
+            changed[one.path] = "it was changed meanwhile; start again"
+    raise_problems({}, changed)
 
 
 def same_files(paths: Sequence[str]) -> dict[str, str]:

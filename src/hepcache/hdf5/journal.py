@@ -170,10 +170,14 @@ class JournaledFile(io.RawIOBase):
 
 def _write_journal(path: Path, head: bytes, body: bytes) -> None:
     part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        file.write(head + xxhash.xxh3_128(head + body).digest() + body)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with part.open("wb") as file:
+            file.write(head + xxhash.xxh3_128(head + body).digest() + body)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
     part.replace(path)
     sync_directory(path.parent)
 

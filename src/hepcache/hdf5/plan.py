@@ -114,7 +114,7 @@ def key_column(base: Column, key: str) -> Column:
     """Return the partition key that belongs to a column of events."""
     kind = h5t.STD_I64LE.encode()
     storage = Storage("chunked", (128, *base.tail), base.storage.filters and ((1, 1, (6,)),))
-    path = base.path.rpartition(b"/")[0] + b"/" + f"{key}.seq".encode()
+    path = base.path[: len(base.path) - len(base.name)] + f"{key}.seq".encode()
     return Column(path, base.group, kind, 8, base.rank, base.tail, False, storage)
 
 

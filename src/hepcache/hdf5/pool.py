@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from hepcache.hdf5.rows import close_sources
 
-__all__ = ["InlineExecutor", "as_made", "default_jobs", "nothing", "worker_pool"]
+__all__ = ["InlineExecutor", "as_made", "begin_worker", "default_jobs", "nothing", "worker_pool"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -57,14 +57,14 @@ def worker_pool(jobs: int | None = None) -> Iterator[Executor]:
         return
     # A fork would copy the locks of whoever calls this.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin_worker)
     try:
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin() -> None:
+def begin_worker() -> None:
     """Leave interrupts to the parent, and end when it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

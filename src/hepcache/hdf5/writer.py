@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
+from hepcache.hdf5.gather import require_unchanged
 from hepcache.hdf5.options import TableOptions
 from hepcache.hdf5.outcome import Concatenated, Progress
 from hepcache.hdf5.output import Output
@@ -99,6 +100,7 @@ class Writer:
                     due = time.monotonic() + _CHECKPOINT_S
         with done.timed("strings"):
             self._output.copy_variable(lambda _: None)
+        require_unchanged(plan.inputs.tables)
 
     def _key(self, file: int, group: int) -> Any:
         assert self._keys is not None
