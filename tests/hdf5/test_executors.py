@@ -41,7 +41,7 @@ def test_workers_of_a_dask_cluster(
 ) -> None:
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=4, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=4, processes=False, dashboard_address=":0"
         ) as cluster,
         Client(cluster) as client,
     ):
