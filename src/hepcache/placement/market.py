@@ -79,7 +79,7 @@ class Market:
         ]
         if not victims:
             return
-        hungry = [one for one in running if self._queues.wait_s(one) * self._pace(one) < _HUNGRY_S]
+        hungry = [one for one in running if self._queues.wait_s(one) < _HUNGRY_S]
         for thief in sorted(hungry, key=lambda one: (self._queues.wait_s(one), one)):
             found = best_move(
                 self._candidates(thief, victims, running),
@@ -93,21 +93,23 @@ class Market:
         self, thief: str, victims: list[str], running: set[str]
     ) -> Iterator[Candidate]:
         host = self._roster.host(thief)
-        ends_s = self._queues.wait_s(thief) * self._pace(thief)
+        ends_s = self._queues.wait_s(thief)
         each = max(_MOST_CANDIDATES // len(victims), 1)
         for victim in victims:
             if victim == thief:
                 continue
-            home, pace = self._roster.host(victim), self._pace(victim)
+            home = self._roster.host(victim)
             paused_s = 0.0 if victim in running else _PAUSED_S
-            lead_s = paused_s + self._queues.wait_s(victim) * pace - ends_s
+            later_s = self._queues.wait_s(victim) - ends_s
             for task in self._queues.waiting(victim, each):
                 if task.key in self._moving:
                     continue
                 residency = self._residency_of(task.key)
+                # What was measured needs no correction by how things go now.
+                pace = self._roster.pace(home) if task.guessed else 1.0
                 yield Candidate(
                     task,
-                    lead_s,
+                    paused_s + later_s * pace,
                     task.seconds * pace,
                     sum(residency.missing_bytes(job, home) for job in task.jobs),
                     sum(residency.missing_bytes(job, host) for job in task.jobs),
@@ -132,9 +134,6 @@ class Market:
             stays = None if ts is None else ts.processing_on
             if stays is not None and stays.address != self._queues.worker_of(key):
                 self._queues.put(stays.address, task, begun=True)
-
-    def _pace(self, worker: str) -> float:
-        return self._roster.pace(self._roster.host(worker))
 
     def _rates(self, thief: str, task: Queued) -> tuple[float, float]:
         home = self._queues.worker_of(task.key)

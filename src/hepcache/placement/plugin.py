@@ -12,7 +12,7 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from hepcache.placement.exchange import TOLERATED, reading_s
+from hepcache.placement.exchange import OPENING_S, TOLERATED, reading_s
 from hepcache.placement.keys import ChunkKey, entries_of, identity_of, is_chunk, run_of
 from hepcache.placement.market import Market
 from hepcache.placement.policy import place
@@ -129,7 +129,7 @@ class PlacementPlugin(SchedulerPlugin):
             for job in task.jobs:
                 self.residency.completed(job, host)
             for one in startstops or ():
-                if one["action"] == "compute":
+                if task.guessed and one["action"] == "compute":
                     self.roster.note_pace(worker, one["stop"] - one["start"], task.seconds)
         if finish in ("memory", "erred", "forgotten"):
             del self._tasks[key]
@@ -178,7 +178,12 @@ class PlacementPlugin(SchedulerPlugin):
         held = residency or self.residency_of(chunks[0])
         placed = place(jobs, shares, residency=held, costs=costs, epsilon=self.epsilon)
         fair = sum(costs) / sum(shares.values())
-        if seconds and max(placed.load[host] / shares[host] for host in shares) > TOLERATED * fair:
+        late_s = max(placed.load[host] / shares[host] for host in shares) - fair
+        if (
+            seconds
+            and late_s > 2 * OPENING_S
+            and max(placed.load[host] / shares[host] for host in shares) > TOLERATED * fair
+        ):
             # Some hosts hold so much that the others would wait: reading again ends sooner.
             reread = max(1 / self.roster.refill_rate(host) for host in shares)
             placed = place(
@@ -208,7 +213,7 @@ class PlacementPlugin(SchedulerPlugin):
 def _alone(key: ChunkKey, owner: str) -> Queued:
     job = identity_of(key)
     jobs = () if job is None else (job,)
-    return Queued(key, jobs, owner, max(entries_of(key), 1) * _SECONDS_PER_ENTRY)
+    return Queued(key, jobs, owner, max(entries_of(key), 1) * _SECONDS_PER_ENTRY, guessed=True)
 
 
 async def dask_setup(scheduler: Any) -> None:

@@ -32,6 +32,8 @@ class Queued:
         How long it is expected to take where its columns are.
     rank
         A worker takes its tasks in ascending order of it.
+    guessed
+        Whether nothing was known, so that ``seconds`` says only how tasks compare.
     """
 
     key: ChunkKey
@@ -39,6 +41,7 @@ class Queued:
     owner: str
     seconds: float
     rank: Rank = ()
+    guessed: bool = False
 
     def ranked(self, rank: Rank) -> Queued:
         """Return the task with a rank."""

@@ -156,5 +156,7 @@ class Experience:
 
 
 def _hot_s(one: ChunkRecord) -> float:
-    # What came from the origin will be on the SSD the next time.
-    return one.ended - one.began - (one.read_s + one.decode_s if one.origin_bytes else 0.0)
+    if one.origin_bytes:
+        # What was opened, read and decoded now will be on the SSD the next time.
+        return one.process_s - one.read_s - one.decode_s
+    return one.ended - one.began
