@@ -14,7 +14,7 @@ from distributed import Client, Scheduler, Worker
 from hepcache.identity import JobIdentity
 from hepcache.placement.calls import announce, forget_run, plan_run
 from hepcache.placement.keys import ChunkKey, chunk_key
-from hepcache.placement.plugin import PlacementPlugin
+from hepcache.placement.plugin import OWNER, PlacementPlugin
 from hepcache.placement.queues import Queued
 from hepcache.placement.residency import Report, pack
 from hepcache.placement.roster import METRIC
@@ -206,6 +206,7 @@ def test_a_lost_hosts_chunks_move_at_once_and_only_what_it_had_begun_is_blamed(
             await on.scheduler.remove_worker(lost.address, stimulus_id="test", expected=False)
             await on.until(lambda: {on.where(number) for number in range(3)} == {"b"})
             blame = {n: on.scheduler.tasks[key(n)].suspicious for n in range(3)}
+            assert {on.scheduler.tasks[key(n)].annotations[OWNER] for n in range(3)} == {"b"}
             gate.event.set()
         assert blame.pop(begun) == on.scheduler.allowed_failures
         return blame

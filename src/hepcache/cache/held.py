@@ -6,8 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +114,9 @@ class Held:
         with self._guard:
             number = len(self._near) + len(self._far)
             begin = self._swept if self._swept < number else 0
-            some = list(islice(_both(self._near, self._far), begin, begin + _SWEPT))
+            some = list(
+                islice(chain(self._near.items(), self._far.items()), begin, begin + _SWEPT)
+            )
             self._swept = begin + _SWEPT
         for digest, known in some:
             if not known.unchanged():
@@ -139,8 +140,3 @@ class Held:
             if known is not None:
                 self._nbytes -= known.entry.nbytes
             self._far.pop(digest, None)
-
-
-def _both(*mappings: OrderedDict[bytes, _Known]) -> Any:
-    for mapping in mappings:
-        yield from mapping.items()

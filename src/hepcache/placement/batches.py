@@ -45,9 +45,7 @@ def batched(
     >>> [len(one) for one in batched(["a"] * 100, [0.1] * 100, {"a": 1})][:3]
     [10, 10, 10]
     """
-    by_host: defaultdict[str, list[int]] = defaultdict(list)
-    for number, owner in enumerate(owners):
-        by_host[owner].append(number)
+    by_host = _by_host(owners)
     made: list[list[int]] = []
     for owner, numbers in sorted(by_host.items()):
         rounds = _FINER * max(threads.get(owner, 1), 1)
@@ -91,9 +89,7 @@ def parts(
     [1, 1, 1, 1, 4]
     """
     cut = [1] * len(owners)
-    by_host: defaultdict[str, list[int]] = defaultdict(list)
-    for number, owner in enumerate(owners):
-        by_host[owner].append(number)
+    by_host = _by_host(owners)
     total = sum(seconds)
     everyone = sum(max(threads.get(owner, 1), 1) for owner in by_host)
     for owner, numbers in by_host.items():
@@ -108,6 +104,13 @@ def parts(
                 break
             cut[last] *= 2
     return cut
+
+
+def _by_host(owners: Sequence[str]) -> dict[str, list[int]]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for number, owner in enumerate(owners):
+        found[owner].append(number)
+    return found
 
 
 def _schedule(

@@ -8,9 +8,10 @@ from typing import Any
 from hepcache.placement.keys import ChunkKey
 from hepcache.placement.queues import Queued
 
-__all__ = ["announce", "forget_run", "plan_run"]
+__all__ = ["NAME", "announce", "forget_run", "plan_run"]
 
-_NAME = "hepcache-placement"
+NAME = "hepcache-placement"
+"""Name of the scheduler's plugin."""
 
 
 def plan_run(
@@ -45,10 +46,9 @@ def plan_run(
     threads
         Threads of every host.
     """
-    plugin = dask_scheduler.plugins.get(_NAME)
+    plugin = dask_scheduler.plugins.get(NAME)
     if plugin is None:
         return ("",) * len(chunks), {}
-    plugin.roster.hear_all()
     plan = plugin.run(run)
     plan.residency = plugin.residency.of(columns)
     owners = plugin.owners(chunks, seconds, dict(speeds), plan.residency)
@@ -67,7 +67,7 @@ def announce(run: str, tasks: Sequence[Queued], dask_scheduler: Any = None) -> N
     dask_scheduler
         The scheduler, which Dask passes.
     """
-    plugin = dask_scheduler.plugins.get(_NAME)
+    plugin = dask_scheduler.plugins.get(NAME)
     if plugin is not None:
         plugin.run(run).tasks.update({task.key: task for task in tasks})
 
@@ -82,7 +82,7 @@ def forget_run(run: str, dask_scheduler: Any = None) -> None:
     dask_scheduler
         The scheduler, which Dask passes.
     """
-    plugin = dask_scheduler.plugins.get(_NAME)
+    plugin = dask_scheduler.plugins.get(NAME)
     if plugin is not None:
         # Chunks that are tried again carry the run's id and the number of the attempt.
         for known in [one for one in plugin.runs if one.startswith(run)]:

@@ -12,6 +12,7 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
+from hepcache.placement.calls import NAME
 from hepcache.placement.exchange import OPENING_S, TOLERATED, reading_s
 from hepcache.placement.keys import ChunkKey, entries_of, identity_of, is_chunk, run_of
 from hepcache.placement.market import Market
@@ -24,7 +25,6 @@ from hepcache.settings import settings
 
 __all__ = ["METRIC", "NAME", "OWNER", "PlacementPlugin", "RunPlan", "dask_setup"]
 
-NAME = "hepcache-placement"
 OWNER = "hepcache-owner"
 """Annotation of a chunk's task: the host that was chosen for it."""
 
@@ -92,7 +92,6 @@ class PlacementPlugin(SchedulerPlugin):
         chunks = [key for key in keys if is_chunk(key) and key in scheduler.tasks]
         if not chunks:
             return
-        self.roster.hear_all()
         unknown = [key for key in chunks if key not in self.run(run_of(key)).tasks]
         hosts = dict(zip(unknown, self.owners(unknown), strict=True))
         arrived = []
@@ -105,9 +104,7 @@ class PlacementPlugin(SchedulerPlugin):
             ts.priority = rank
             arrived.append((task.ranked(rank), ts))
         for task, ts in sorted(arrived, key=lambda pair: pair[0].rank):
-            self._tasks[task.key] = task
-            ts.annotations = {**(ts.annotations or {}), OWNER: task.owner}
-            self.market.assign(task, ts)
+            self._give(task, ts)
 
     def transition(
         self, key: Any, _start: str, finish: str, *_: Any, startstops: Any = None, **__: Any
@@ -159,7 +156,13 @@ class PlacementPlugin(SchedulerPlugin):
             elif ts.suspicious:
                 ts.suspicious -= 1
         for task, host in zip(orphans, self.owners([one.key for one in orphans]), strict=True):
-            self.market.assign(task.owned_by(host), scheduler.tasks[task.key])
+            self._give(task.owned_by(host), scheduler.tasks[task.key])
+
+    def _give(self, task: Queued, ts: Any) -> None:
+        """Send a task to its owner, and let it say whose it is."""
+        self._tasks[task.key] = task
+        ts.annotations = {**(ts.annotations or {}), OWNER: task.owner}
+        self.market.assign(task, ts)
 
     def owners(
         self,
@@ -169,8 +172,11 @@ class PlacementPlugin(SchedulerPlugin):
         residency: Residency | None = None,
     ) -> tuple[str, ...]:
         """Return the host of every chunk; ``""`` for all while there is no worker."""
+        if not chunks:
+            return ()
+        self.roster.hear_all()
         threads = self.roster.threads()
-        if not threads or not chunks:
+        if not threads:
             return ("",) * len(chunks)
         shares = {host: n * (speeds or {}).get(host, 1.0) for host, n in threads.items()}
         jobs = [job for key in chunks if (job := identity_of(key)) is not None]
@@ -178,12 +184,8 @@ class PlacementPlugin(SchedulerPlugin):
         held = residency or self.residency_of(chunks[0])
         placed = place(jobs, shares, residency=held, costs=costs, epsilon=self.epsilon)
         fair = sum(costs) / sum(shares.values())
-        late_s = max(placed.load[host] / shares[host] for host in shares) - fair
-        if (
-            seconds
-            and late_s > 2 * OPENING_S
-            and max(placed.load[host] / shares[host] for host in shares) > TOLERATED * fair
-        ):
+        last = max(placed.load[host] / shares[host] for host in shares)
+        if seconds and last > max(fair + 2 * OPENING_S, TOLERATED * fair):
             # Some hosts hold so much that the others would wait: reading again ends sooner.
             reread = max(1 / self.roster.refill_rate(host) for host in shares)
             placed = place(

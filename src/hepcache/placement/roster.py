@@ -31,6 +31,7 @@ class Roster:
     def __init__(self, workers: Any, residency: Residency) -> None:
         self._workers, self._residency = workers, residency
         self._hosts: dict[str, str] = {}  # worker address -> host
+        self._members: defaultdict[str, set[str]] = defaultdict(set)
         self._refill_rates: dict[str, float] = {}
         self._told: dict[str, int] = {}  # host -> generation of its last report
         self._pace: dict[str, float] = {}
@@ -44,6 +45,7 @@ class Roster:
         said = ws.metrics.get(METRIC) or {}
         host = str(said.get("host") or ws.host)
         self._hosts[address] = host
+        self._members[host].add(address)
         generation = said.get("generation")
         # All workers of a host see one generation; one report of it is enough.
         if generation is not None and self._told.get(host) != generation:
@@ -60,7 +62,7 @@ class Roster:
 
     def leave(self, address: str) -> None:
         """Forget a worker."""
-        self._hosts.pop(address, None)
+        self._members[self._hosts.pop(address, address)].discard(address)
         self._warm.discard(address)
 
     def host(self, address: str) -> str:
@@ -69,7 +71,7 @@ class Roster:
 
     def workers(self, host: str) -> list[str]:
         """Return the workers of a host."""
-        return [address for address in self._workers if self.host(address) == host]
+        return [address for address in self._members[host] if address in self._workers]
 
     def threads(self) -> dict[str, int]:
         """Return the threads of every host."""

@@ -104,7 +104,7 @@ class Dispatch:
         ]
         if self._divisible:
             items, owners, seconds = cut_last(items, owners, seconds, self.threads)
-        keys = [key(self._run, item) for item in items]
+            keys = [key(self._run, item) for item in items]
         groups = batched(owners, seconds, self.threads)
         tasks = [
             Queued(

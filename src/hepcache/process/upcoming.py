@@ -52,13 +52,9 @@ def upcoming(most: int = 8) -> list[WorkItem]:
     """
     found = list(getattr(_here, "items", ()))
     try:
-        state = get_worker().state
-    except ValueError:
-        return found[:most]
-    try:
-        waiting = sorted(state.ready, key=_priority)
-    except RuntimeError:
-        # The event loop changed it meanwhile; hints may be missed.
+        waiting = sorted(get_worker().state.ready, key=_priority)
+    except (RuntimeError, ValueError):
+        # The event loop changed it meanwhile, and hints may be missed; or there is no worker.
         return found[:most]
     for task in waiting:
         if len(found) >= most:
