@@ -49,6 +49,9 @@ def test_sizes_are_bytes_or_parts() -> None:
         ("cache.verify", "sometimes"),
         ("cache.memory", "some"),
         ("segment.entries", 0),
+        ("placement.epsilon", -0.1),
+        ("placement.duplicates", 1),
+        ("placement.duplicates", "many"),
         ("origin.bandwidth", "fast"),
     ],
 )

@@ -62,6 +62,9 @@ class Settings:
         Target length of a segment in entries.
     epsilon
         How far a host may exceed its fair share of a batch.
+    duplicates
+        How many times longer than expected a chunk may take before an idle
+        host tries it too, or ``None``.
     origin_bandwidth
         Emulated bandwidth of the shared origin in bytes/s, or ``None``.
     origin_bandwidth_state
@@ -88,6 +91,7 @@ class Settings:
     verify: Literal["first-use", "always", "never"]
     segment_entries: int
     epsilon: float
+    duplicates: float | None
     origin_bandwidth: float | None
     origin_bandwidth_state: Path | None
     origin_retries: int
@@ -112,7 +116,7 @@ def settings() -> Settings:
         raise ConfigurationError("hepcache.cache.run", expected, f"{run}, {cull}, {stop}")
     group, eviction = _get("cache.group"), _get("cache.eviction")
     state = _get("origin.bandwidth_state")
-    bandwidth = _get("origin.bandwidth")
+    bandwidth, duplicates = _get("origin.bandwidth"), _get("placement.duplicates")
     return Settings(
         host=str(_get("host") or socket.gethostname()),
         catalogue=Path(_get("catalogue") or home / "catalogue.sqlite").expanduser(),
@@ -131,7 +135,8 @@ def settings() -> Settings:
         memory_bytes=_bytes("cache.memory", _get("cache.memory")),
         verify=_one_of("cache.verify", "first-use", "always", "never"),
         segment_entries=_positive("segment.entries"),
-        epsilon=float(_get("placement.epsilon")),
+        epsilon=_above("placement.epsilon", 0),
+        duplicates=None if duplicates is None else _above("placement.duplicates", 1),
         origin_bandwidth=None
         if bandwidth is None
         else float(_bytes("origin.bandwidth", bandwidth)),
@@ -179,6 +184,17 @@ def _one_of(key: str, *choices: str) -> Any:
         expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
         raise ConfigurationError(f"hepcache.{key}", expected, value)
     return value
+
+
+def _above(key: str, bound: float) -> float:
+    value = _get(key)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = bound
+    if not number > bound:
+        raise ConfigurationError(f"hepcache.{key}", f"a number above {bound}", value)
+    return number
 
 
 def _positive(key: str) -> int:

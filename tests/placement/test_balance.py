@@ -243,6 +243,7 @@ def test_compiled_and_plain_code_place_alike(monkeypatch: pytest.MonkeyPatch) ->
     jobs, shares = jobs_of(2000), {f"h{i}": 1.0 + i % 3 for i in range(40)}
     plain = place(jobs, shares, residency=Residency())
     monkeypatch.setattr("hepcache.placement.space._COMPILED_PAIRS", 0)
+    monkeypatch.setattr("hepcache.placement.space._LOADED_PAIRS", 0)
     assert place(jobs, shares, residency=Residency()) == plain
 
 

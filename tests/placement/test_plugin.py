@@ -219,7 +219,7 @@ def test_nothing_is_left_in_the_books(gate: Gate) -> None:
         gate.event.set()
         async with on.host("a"), on.host("b"):
             keys = [key(number) for number in range(20)]
-            owners, threads = plan_run("0a", keys, None, ["Jet_pt"], {}, on.scheduler)
+            owners, threads = plan_run("0a", keys, None, ["Jet_pt"], {}, None, on.scheduler)
             assert set(owners) == set(threads) == {"a", "b"}
             futures = on.submit(range(20), gate)
             await on.client.gather(futures)

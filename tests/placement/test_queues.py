@@ -45,12 +45,47 @@ def test_what_was_begun_is_partly_done() -> None:
     assert queues.wait_s("w") == 7
     now[0] += 1
     assert queues.wait_s("w") == 6
-    now[0] += 10
+    now[0] += 4
     assert queues.wait_s("w") == 4
     queues.take(task(0).key)
     assert queues.wait_s("w") == 4
-    now[0] += 1
-    assert queues.wait_s("w") == 3.5
+    now[0] += 0.5
+    assert queues.wait_s("w") == 3.75
+
+
+def test_what_takes_far_too_long_may_take_as_long_again() -> None:
+    now = [0.0]
+    queues = Queues(lambda: now[0])
+    queues.join("w", 2)
+    for number in (0, 1):
+        queues.put("w", task(number, 2.0))
+    now[0] = 6.0
+    assert queues.wait_s("w") == 0
+    assert queues.overdue("w", 3, 1.0) == {}
+    now[0] = 7.0
+    assert queues.wait_s("w") == 7
+    assert queues.overdue("w", 3, 1.0) == {task(0, 2.0): 7.0, task(1, 2.0): 7.0}
+    assert queues.overdue("w", 3, 8.0) == queues.overdue("w", 4, 1.0) == {}
+
+
+def test_a_cancelled_task_occupies_its_thread_until_it_ends() -> None:
+    now = [0.0]
+    queues = Queues(lambda: now[0])
+    queues.join("w", 1)
+    for number in (0, 1):
+        queues.put("w", task(number))
+    queues.take(task(0).key, ended=False)
+    queues.occupy("w", 1)
+    now[0] = 5.0
+    queues.occupy("w", 1)
+    assert not queues.has_begun(task(1).key)
+    assert (queues.wait_s("w"), queues.idle_threads("w")) == (6.0, 0)
+    queues.occupy("w", 0)
+    assert queues.has_begun(task(1).key)
+    assert queues.wait_s("w") == 1.0
+    queues.take(task(1).key)
+    assert queues.idle_threads("w") == 1
+    queues.occupy("nobody", 1)
 
 
 def test_a_task_is_at_one_worker_only() -> None:

@@ -103,11 +103,29 @@ class LocalCluster(SpecCluster):
         """Return the directory of a host's cache."""
         return self._root / host
 
-    def add_host(self) -> str:
-        """Start one more host, with a cache of its own; return its name at once."""
-        host = f"host-{len(self.hosts)}"
-        self.hosts = (*self.hosts, host)
-        self.worker_spec.update(self._specs(host))
+    def add_host(self, host: str | None = None) -> str:
+        """Start one more host, or one that was killed; return its name at once.
+
+        Parameters
+        ----------
+        host
+            Name of a host that was killed; it finds the cache that it had.
+            ``None`` starts a new one, with a cache of its own.
+
+        Raises
+        ------
+        ConfigurationError
+            There was no such host.
+        """
+        if host is None:
+            host = f"host-{len(self.hosts)}"
+            self.hosts = (*self.hosts, host)
+        elif host not in self.hosts:
+            raise ConfigurationError("host", f"one of {', '.join(self.hosts)}", host)
+        specs = self._specs(host)
+        for nanny in [self.workers.pop(name) for name in specs if name in self.workers]:
+            self.loop.add_callback(nanny.close)
+        self.worker_spec.update(specs)
         self.loop.add_callback(self._correct_state)
         return host
 

@@ -8,10 +8,14 @@ from typing import Any
 from hepcache.placement.keys import ChunkKey
 from hepcache.placement.queues import Queued
 
-__all__ = ["NAME", "announce", "forget_run", "plan_run"]
+__all__ = ["DUPLICATES", "NAME", "announce", "forget_run", "plan_run"]
 
 NAME = "hepcache-placement"
 """Name of the scheduler's plugin."""
+
+DUPLICATES = "hepcache-duplicates"
+"""Begin of the topic, a run's id is its end, under which the scheduler says which task
+should be tried by an idle host too, by its key."""
 
 
 def plan_run(
@@ -20,6 +24,7 @@ def plan_run(
     seconds: Sequence[float] | None,
     columns: Sequence[str],
     speeds: Mapping[str, float],
+    duplicates: float | None = None,
     dask_scheduler: Any = None,
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """Choose a host for every chunk of a run.
@@ -36,6 +41,9 @@ def plan_run(
         Columns that it will read, where that is known.
     speeds
         Measured speeds of hosts; 1 where none was measured.
+    duplicates
+        How many times longer than expected a task may take before an idle
+        host tries it too; ``None`` for ever.
     dask_scheduler
         The scheduler, which Dask passes.
 
@@ -50,7 +58,7 @@ def plan_run(
     if plugin is None:
         return ("",) * len(chunks), {}
     plan = plugin.run(run)
-    plan.residency = plugin.residency.of(columns)
+    plan.residency, plan.duplicates = plugin.residency.of(columns), duplicates
     owners = plugin.owners(chunks, seconds, dict(speeds), plan.residency)
     return owners, plugin.roster.threads()
 

@@ -7,7 +7,16 @@ from typing import Any, TypeAlias
 
 from hepcache.identity import JobIdentity
 
-__all__ = ["PREFIX", "ChunkKey", "chunk_key", "entries_of", "identity_of", "is_chunk", "run_of"]
+__all__ = [
+    "PREFIX",
+    "ChunkKey",
+    "chunk_key",
+    "duplicate_key",
+    "entries_of",
+    "identity_of",
+    "is_chunk",
+    "run_of",
+]
 
 PREFIX = "hepcache-chunk"
 
@@ -33,6 +42,11 @@ def chunk_key(run: str, job: JobIdentity, start: int, stop: int) -> ChunkKey:
     JobIdentity(uuid='u', tree='Events', segment=0)
     """
     return (f"{PREFIX}-{run}", job.uuid, job.tree, job.segment, start, stop)
+
+
+def duplicate_key(key: ChunkKey) -> ChunkKey:
+    """Return the key of the task that does the same as another one, elsewhere."""
+    return (f"{key[0]}d", *key[1:])
 
 
 def is_chunk(key: Hashable) -> bool:

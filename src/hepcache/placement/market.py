@@ -75,7 +75,9 @@ class Market:
             return
         running = {ws.address for ws in self._scheduler.running}
         victims = [
-            address for address in self._scheduler.workers if self._queues.is_waiting(address)
+            address
+            for address in self._scheduler.workers
+            if self._queues.is_waiting(address, paused=address not in running)
         ]
         if not victims:
             return
@@ -101,7 +103,7 @@ class Market:
             home = self._roster.host(victim)
             paused_s = 0.0 if victim in running else _PAUSED_S
             later_s = self._queues.wait_s(victim) - ends_s
-            for task in self._queues.waiting(victim, each):
+            for task in self._queues.waiting(victim, each, paused=victim not in running):
                 if task.key in self._moving:
                     continue
                 residency = self._residency_of(task.key)

@@ -6,21 +6,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from hepcache.placement.calls import NAME
+from hepcache.placement.calls import DUPLICATES, NAME
 from hepcache.placement.exchange import OPENING_S, TOLERATED, reading_s
-from hepcache.placement.keys import ChunkKey, entries_of, identity_of, is_chunk, run_of
+from hepcache.placement.keys import (
+    ChunkKey,
+    duplicate_key,
+    entries_of,
+    identity_of,
+    is_chunk,
+    run_of,
+)
 from hepcache.placement.market import Market
 from hepcache.placement.policy import place
 from hepcache.placement.queues import Queued, Queues
 from hepcache.placement.residency import Residency
 from hepcache.placement.roster import METRIC, Roster
-from hepcache.placement.stealing import install, uninstall
+from hepcache.placement.stealing import install, occupied_threads, uninstall
+from hepcache.placement.stragglers import LEAST_S, duplicates
 from hepcache.settings import settings
 
 __all__ = ["METRIC", "NAME", "OWNER", "PlacementPlugin", "RunPlan", "dask_setup"]
@@ -42,10 +50,17 @@ class RunPlan:
         What hosts hold of the columns that the run will read.
     tasks
         Its tasks that were announced and have not arrived.
+    duplicates
+        Tasks that take so many times longer than expected are tried by an idle
+        host too; ``None`` for none.
+    doubled
+        Tasks for which that was asked.
     """
 
     residency: Residency
     tasks: dict[ChunkKey, Queued] = field(default_factory=dict)
+    duplicates: float | None = None
+    doubled: set[ChunkKey] = field(default_factory=set)
 
 
 class PlacementPlugin(SchedulerPlugin):
@@ -79,7 +94,7 @@ class PlacementPlugin(SchedulerPlugin):
         for address in list(scheduler.workers):
             self.add_worker(scheduler, address)
         install(scheduler, is_ours=self._tasks.__contains__, price_s=self.price)
-        self._clock = PeriodicCallback(self.market.open, _INTERVAL_MS)
+        self._clock = PeriodicCallback(self._tick, _INTERVAL_MS)
         self._clock.start()
 
     async def close(self) -> None:
@@ -157,6 +172,36 @@ class PlacementPlugin(SchedulerPlugin):
                 ts.suspicious -= 1
         for task, host in zip(orphans, self.owners([one.key for one in orphans]), strict=True):
             self._give(task.owned_by(host), scheduler.tasks[task.key])
+
+    def _tick(self) -> None:
+        for address, ws in self.scheduler.workers.items():
+            self.queues.occupy(address, occupied_threads(ws))
+        self.market.open()
+        for run, plan in list(self.runs.items()):
+            if plan.duplicates is not None and not plan.tasks:
+                self._ask_for_duplicates(run, plan, plan.duplicates)
+
+    def _ask_for_duplicates(self, run: str, plan: RunPlan, factor: float) -> None:
+        """Tell a run's client which of its tasks an idle host should try too."""
+        idle: dict[str, int] = {}
+        overdue: list[tuple[float, str, Queued]] = []
+        for ws in self.scheduler.workers.values():
+            host = self.roster.host(ws.address)
+            if ws in self.scheduler.running:
+                idle[host] = idle.get(host, 0) + self.queues.idle_threads(ws.address)
+            overdue += [
+                (age_s, host, task)
+                for task, age_s in self.queues.overdue(ws.address, factor, LEAST_S).items()
+                if run_of(task.key) == run and task.key not in plan.doubled
+            ]
+        overdue.sort(key=lambda one: (-one[0], one[2].key))
+        for task, host in duplicates([one[1:] for one in overdue], idle):
+            plan.doubled.add(task.key)
+            twin = duplicate_key(task.key)
+            expected = self.run(run_of(twin))
+            expected.residency = plan.residency
+            expected.tasks[twin] = replace(task, key=twin, owner=host)
+            self.scheduler.log_event(f"{DUPLICATES}-{run}", task.key)
 
     def _give(self, task: Queued, ts: Any) -> None:
         """Send a task to its owner, and let it say whose it is."""

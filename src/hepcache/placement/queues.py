@@ -15,6 +15,9 @@ __all__ = ["Queued", "Queues", "Rank"]
 
 Rank: TypeAlias = tuple[float, ...]
 
+# A task that takes so many times longer than expected, and so long, says nothing of its end.
+_OVERDUE, _OVERDUE_S = 3.0, 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Queued:
@@ -87,6 +90,15 @@ class Queues:
             del self._places[key]
         return {key: key in queue.begun for key in queue.tasks}
 
+    def occupy(self, worker: str, threads: int) -> None:
+        """Note how many threads of a worker work on what nobody waits for any more.
+
+        Nothing can stop a thread, so what was cancelled after it had begun
+        holds up what waits behind it.
+        """
+        if worker in self._queues:
+            self._queues[worker].occupy(threads)
+
     def put(self, worker: str, task: Queued, *, begun: bool = False) -> None:
         """Give a task to a worker, and take it from where it was; a worker may have begun it."""
         if self._places.get(task.key) == worker and not begun:
@@ -118,19 +130,47 @@ class Queues:
         """Tell whether a task that is there was begun."""
         return key in self._queues[self._places[key]].begun
 
-    def waiting(self, worker: str, most: int) -> list[Queued]:
-        """Return the last tasks that wait at a worker, the last one first, at most so many."""
-        return self._queues[worker].waiting()[: -most - 1 : -1]
+    def waiting(self, worker: str, most: int, *, paused: bool = False) -> list[Queued]:
+        """Return the last tasks that wait at a worker, the last one first, at most so many.
+
+        A worker that is paused may not have begun what it should have begun by now.
+        """
+        return self._queues[worker].waiting(paused=paused)[: -most - 1 : -1]
 
     def wait_s(self, worker: str) -> float:
         """Return when a worker is expected to end all that it has, from now."""
         queue = self._queues[worker]
         return queue.left_s() / queue.threads
 
-    def is_waiting(self, worker: str) -> bool:
-        """Tell whether any task waits at a worker."""
+    def overdue(self, worker: str, factor: float, least_s: float) -> dict[Queued, float]:
+        """Return what a worker works on for too long, and for how many seconds it has.
+
+        Parameters
+        ----------
+        worker
+            The worker.
+        factor
+            How many times as long as expected is too long.
+        least_s
+            What is not too long in any case.
+        """
+        queue, now = self._queues[worker], self._clock()
+        ages = {queue.tasks[key]: now - begun for key, begun in queue.begun.items()}
+        return {
+            task: age_s
+            for task, age_s in ages.items()
+            if not task.guessed and age_s > max(factor * task.seconds, least_s)
+        }
+
+    def idle_threads(self, worker: str) -> int:
+        """Return how many threads of a worker have nothing to do."""
         queue = self._queues[worker]
-        return len(queue.tasks) > len(queue.begun)
+        return max(queue.free() - len(queue.tasks), 0)
+
+    def is_waiting(self, worker: str, *, paused: bool = False) -> bool:
+        """Tell whether any task waits at a worker, or may wait if it is paused."""
+        queue = self._queues[worker]
+        return len(queue.tasks) > (0 if paused else len(queue.begun))
 
     def least_loaded(self, workers: Iterable[str]) -> str:
         """Return the worker that would begin another task first."""
@@ -144,13 +184,23 @@ class _Queue:
         self.tasks: dict[ChunkKey, Queued] = {}
         self.begun: dict[ChunkKey, float] = {}
         self.seconds = 0.0
+        self.occupied, self._occupied_since = 0, 0.0
         self._clock = clock
         self._heap: list[tuple[Rank, ChunkKey]] = []
+
+    def free(self) -> int:
+        return max(self.threads - self.occupied, 0)
+
+    def occupy(self, threads: int) -> None:
+        if threads and not self.occupied:
+            self._occupied_since = self._clock()
+        self.occupied = threads
+        self._begin()
 
     def put(self, task: Queued, *, begun: bool) -> None:
         self.tasks[task.key] = task
         self.seconds += task.seconds
-        if begun or len(self.begun) < self.threads:
+        if begun or len(self.begun) < self.free():
             self.begun[task.key] = self._clock()
         else:
             heappush(self._heap, (task.rank, task.key))
@@ -158,19 +208,28 @@ class _Queue:
     def take(self, key: ChunkKey, *, ended: bool) -> Queued:
         task = self.tasks.pop(key)
         self.seconds = max(self.seconds - task.seconds, 0.0) if self.tasks else 0.0
-        if self.begun.pop(key, None) is not None:
-            while ended and self._heap and len(self.begun) < self.threads:
-                _, first = heappop(self._heap)
-                # What was taken while it waited is still in the heap.
-                if first in self.tasks and first not in self.begun:
-                    self.begun[first] = self._clock()
+        if self.begun.pop(key, None) is not None and ended:
+            self._begin()
         return task
+
+    def _begin(self) -> None:
+        while self._heap and len(self.begun) < self.free():
+            _, first = heappop(self._heap)
+            # What was taken while it waited is still in the heap.
+            if first in self.tasks and first not in self.begun:
+                self.begun[first] = self._clock()
 
     def left_s(self) -> float:
         now = self._clock()
-        done = (min(now - begun, self.tasks[key].seconds) for key, begun in self.begun.items())
-        return max(self.seconds - sum(done), 0.0)
+        left = self.seconds + self.occupied * (now - self._occupied_since)
+        for key, begun in self.begun.items():
+            task, age_s = self.tasks[key], now - begun
+            left -= min(age_s, task.seconds)
+            if not task.guessed and age_s > max(_OVERDUE * task.seconds, _OVERDUE_S):
+                # It will take as long again, as far as one can tell.
+                left += age_s
+        return max(left, 0.0)
 
-    def waiting(self) -> list[Queued]:
-        left = (task for key, task in self.tasks.items() if key not in self.begun)
+    def waiting(self, *, paused: bool) -> list[Queued]:
+        left = (task for key, task in self.tasks.items() if paused or key not in self.begun)
         return sorted(left, key=lambda task: (task.rank, task.key))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from distributed import Status
+
 from hepcache.placement.residency import Residency
 
 __all__ = ["METRIC", "Roster"]
@@ -70,14 +72,16 @@ class Roster:
         return self._hosts.get(address) or self.hear(address)
 
     def workers(self, host: str) -> list[str]:
-        """Return the workers of a host."""
-        return [address for address in self._members[host] if address in self._workers]
+        """Return the workers of a host that take work now."""
+        known = self._workers
+        return [one for one in self._members[host] if one in known and _takes_work(known[one])]
 
     def threads(self) -> dict[str, int]:
-        """Return the threads of every host."""
+        """Return the threads of every host, of workers that take work now."""
         found: defaultdict[str, int] = defaultdict(int)
         for address, ws in self._workers.items():
-            found[self.host(address)] += ws.nthreads
+            if _takes_work(ws):
+                found[self.host(address)] += ws.nthreads
         return dict(found)
 
     def refill_rate(self, host: str) -> float:
@@ -100,3 +104,8 @@ class Roster:
         if known is not None:
             return known
         return sum(self._pace.values()) / len(self._pace) if self._pace else 1.0
+
+
+def _takes_work(ws: Any) -> bool:
+    """Tell whether a worker is neither paused nor about to leave."""
+    return bool(ws.status in {Status.init, Status.running})

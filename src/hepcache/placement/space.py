@@ -9,6 +9,7 @@ mechanism: hash distance with salted host identities).
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -29,9 +30,10 @@ __all__ = [
 
 # Pairs of points handled at once by numpy: bounds the memory at some tens of MB.
 _PAIRS = 1 << 17
-# Beyond so many pairs of points, about a second of numpy, compiled code has
-# made up for its import and, the first time on a machine, its compilation.
-_COMPILED_PAIRS = 10_000_000
+# Beyond so many pairs of points, five seconds of numpy, compiled code has made
+# up for being imported and loaded; once it is loaded, a tenth of that suffices.
+_COMPILED_PAIRS = 60_000_000
+_LOADED_PAIRS = 6_000_000
 _COMPILED_BATCH = 16_384  # jobs of one thread's turn
 
 
@@ -156,7 +158,8 @@ def nearest_hosts(
         which finds the very same.
     """
     squared_factors = np.square(factors)
-    if len(points) * hosts.shape[0] * hosts.shape[1] < _COMPILED_PAIRS:
+    few = _LOADED_PAIRS if "hepcache.placement.kernel" in sys.modules else _COMPILED_PAIRS
+    if len(points) * hosts.shape[0] * hosts.shape[1] < few:
         return _nearest_plain(points, hosts, squared_factors, count)
     return _nearest_compiled(points, hosts, squared_factors, count)
 

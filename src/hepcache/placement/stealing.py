@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["in_flight", "install", "request_move", "uninstall"]
+__all__ = ["in_flight", "install", "occupied_threads", "request_move", "uninstall"]
 
 
 def install(
@@ -83,3 +83,8 @@ def in_flight(scheduler: Any, ts: Any) -> bool:
     """Tell whether a worker has still to say whether it gives a task up."""
     extension = scheduler.extensions.get("stealing")
     return extension is not None and ts in extension.in_flight
+
+
+def occupied_threads(ws: Any) -> int:
+    """Return how many threads of a worker work on tasks that were cancelled meanwhile."""
+    return int(ws.metrics.get("task_counts", {}).get("cancelled", 0))

@@ -13,13 +13,16 @@ from distributed import Client, Future, KilledWorker, as_completed, wait
 from hepcache.errors import ClusterError, ProcessorError
 from hepcache.merge import MergeTree
 from hepcache.placement.batches import batched
-from hepcache.placement.calls import announce, plan_run
+from hepcache.placement.calls import DUPLICATES, announce, plan_run
+from hepcache.placement.keys import ChunkKey, duplicate_key
 from hepcache.placement.queues import Queued
 from hepcache.process.experience import Experience
 from hepcache.process.progress import ChunkProgress
 from hepcache.process.tasks import Batch, Task, accumulate_results, cut_last, identity, key, plain
+from hepcache.process.twins import Twins
 from hepcache.process.upstream import WorkItem
 from hepcache.process.work import Chunk
+from hepcache.settings import settings
 
 __all__ = ["Dispatch"]
 
@@ -71,6 +74,7 @@ class Dispatch:
         self._experience, self._priority, self._retries = experience, priority, retries
         self._tree = MergeTree[Future](fan_in)
         self._attempts, self._divisible = 0, divisible
+        self._twins = Twins[Future]()
         self.tasks: dict[Future, tuple[WorkItem, ...]] = {}
         self.threads: dict[str, int] = {}
 
@@ -94,6 +98,7 @@ class Dispatch:
         owners, self.threads = self._client.run_on_scheduler(
             plan_run, run=self._run, chunks=keys, seconds=seconds,
             columns=self._experience.columns, speeds=self._experience.speeds,
+            duplicates=settings().duplicates,
         )  # fmt: skip
         if seconds is None or not self.threads:
             self._submit([(item,) for item in items])
@@ -127,8 +132,9 @@ class Dispatch:
             The processor failed; or chunks killed their workers, at last
             alone, after all others were processed.
         """
-        with self._told(progress):
-            aside = self._follow(progress)
+        completed = as_completed(self.tasks)
+        with self._told(progress, completed):
+            aside = self._follow(progress, completed)
         # Alone, so that nobody else is blamed, and blames nobody else.
         killers = [item for item in aside if not self._survives(item, progress)]
         result = self._reduced()
@@ -141,25 +147,44 @@ class Dispatch:
         return result
 
     @contextmanager
-    def _told(self, progress: ChunkProgress) -> Iterator[None]:
-        """Show chunks of batches as workers tell that they are done."""
-        topic = self._task.topic
-        self._client.subscribe_topic(topic, lambda event: progress.ahead(*event[1]))
+    def _told(self, progress: ChunkProgress, completed: as_completed) -> Iterator[None]:
+        """Show chunks of batches as workers tell that they are done; try stragglers twice."""
+        heard = {
+            self._task.topic: lambda event: progress.ahead(*event[1]),
+            f"{DUPLICATES}-{self._run}": lambda event: self._try_twice(event[1], completed),
+        }
+        for topic, handler in heard.items():
+            self._client.subscribe_topic(topic, handler)
         try:
             yield
         finally:
-            self._client.unsubscribe_topic(topic)
+            for topic in heard:
+                self._client.unsubscribe_topic(topic)
 
-    def _follow(self, progress: ChunkProgress) -> list[WorkItem]:
+    def _try_twice(self, straggler: Sequence[Any], completed: as_completed) -> None:
+        """Submit a task once more, under the key for which the scheduler has chosen a host."""
+        found = next(one for one in list(self.tasks.items()) if one[0].key == tuple(straggler))
+        twin = self._twins.add(
+            found[0], lambda: self._submit([found[1]], [duplicate_key(found[0].key)])[0]
+        )
+        completed.update([] if twin is None else [twin])
+
+    def _follow(self, progress: ChunkProgress, completed: as_completed) -> list[WorkItem]:
         """Merge results as they come, until all have; return what killed its workers."""
-        completed = as_completed(self.tasks)
-        pending, aside = len(self.tasks), list[WorkItem]()
-        while pending:
+        aside = list[WorkItem]()
+        while completed.count():
             batch = completed.next_batch()
-            pending -= len(batch)
             finished, new = [], list[Future]()
             for future in batch:
+                if self._twins.has_lost(future):
+                    continue
                 items, error = self.tasks.get(future, ()), _error(future)
+                counts, loser = self._twins.decide(future, failed=error is not None)
+                if loser is not None:
+                    progress.ahead(str(loser.key), 0)
+                    self._client.cancel([loser])
+                if not counts:
+                    continue
                 if error is None:
                     progress.done(items, str(future.key))
                     finished.append(future)
@@ -174,7 +199,6 @@ class Dispatch:
             groups = [self._tree.add(future, hosts[future.key]) for future in finished]
             new += [self._merge(group) for group in groups if group]
             completed.update(new)
-            pending += len(new)
         return aside
 
     def _survives(self, item: WorkItem, progress: ChunkProgress) -> bool:
@@ -203,17 +227,21 @@ class Dispatch:
             groups = self._tree.drain()
         return groups[0][0].result() if groups else None
 
-    def _submit(self, groups: Sequence[tuple[WorkItem, ...]]) -> list[Future]:
-        # A chunk that was part of a batch comes back under a key that is not taken.
-        run = f"{self._run}{self._attempts:02x}" if self._attempts else self._run
-        self._attempts += 1
+    def _submit(
+        self, groups: Sequence[tuple[WorkItem, ...]], keys: Sequence[ChunkKey] | None = None
+    ) -> list[Future]:
+        if keys is None:
+            # A chunk that was part of a batch comes back under a key that is not taken.
+            run = f"{self._run}{self._attempts:02x}" if self._attempts else self._run
+            self._attempts += 1
+            keys = [key(run, group[0]) for group in groups]
         batches = [Batch(group) for group in groups]
         arguments: list[Any] = [batches]
         if self._heavy is not None:
             arguments.append([self._heavy] * len(batches))
         futures = self._client.map(
             self._task, *arguments,
-            key=[key(run, group[0]) for group in groups], pure=False,
+            key=keys, pure=False,
             priority=self._priority,
             retries=self._retries if all(len(group) == 1 for group in groups) else 0,
         )  # fmt: skip
