@@ -100,7 +100,7 @@ def test_most_bytes_win() -> None:
     residency.report("w2", pack({}))
     assert place([job], HOSTS, residency=residency).hosts == ("w1",)
     residency.forget("w1")
-    assert residency.best(job, HOSTS) is None
+    assert residency.best(job, HOSTS) == []
 
 
 def test_only_columns_that_are_wanted_count() -> None:
@@ -109,33 +109,43 @@ def test_only_columns_that_are_wanted_count() -> None:
     eta = frozenset({"Jet_eta", "Jet_phi"})
     residency.report("w1", pack({("u", "Events"): {0: (10, PT), 5: (10, PT | eta)}}))
     residency.report("w2", pack({("u", "Events"): {0: (30, eta), 5: (30, eta)}}))
-    assert residency.best(job, HOSTS) == "w2"
+    assert residency.best(job, HOSTS) == ["w2"]
     view = residency.of(["Jet_pt"])
-    assert view.best(job, HOSTS) == "w1"
+    assert view.best(job, HOSTS) == ["w1"]
     assert view.bytes_held(other, "w1") == pytest.approx(10 / 3)
     assert view.missing_bytes(job, "w2") == 10
-    assert view.of(["Muon_pt"]).best(job, HOSTS) is None
+    assert view.of(["Muon_pt"]).best(job, HOSTS) == []
     view.completed(job, "w2")
     assert residency.of(["Jet_pt"]).missing_bytes(job, "w2") == 0
 
 
-def test_the_first_of_equal_hosts_wins_whoever_reported_first() -> None:
-    job = JobIdentity("u", "Events", 0)
+def test_what_several_hosts_hold_goes_where_least_is_to_be_done_whoever_reported_first() -> None:
+    jobs = [JobIdentity("u", "Events", number) for number in range(6)]
+    held = {"w1": range(6), "w2": range(3, 6)}
     for order in (("w1", "w2"), ("w2", "w1")):
         residency = Residency()
         for host in order:
-            residency.report(host, pack({("u", "Events"): {0: (10, PT)}}))
-        assert residency.best(job, HOSTS) == "w1"
-        assert residency.best(job, {"w2": 1}) == "w2"
+            residency.report(host, pack({("u", "Events"): dict.fromkeys(held[host], (10, PT))}))
+        assert residency.best(jobs[3], HOSTS) == ["w1", "w2"]
+        assert residency.best(jobs[3], {"w2": 1}) == ["w2"]
+        shares = {"w1": 1.0, "w2": 1.0}
+        for rows in (range(6), range(5, -1, -1)):
+            batch = [jobs[row] for row in rows]
+            placed = dict(zip(batch, place(batch, shares, residency=residency).hosts, strict=True))
+            assert [placed[job] for job in jobs] == 3 * ["w1"] + 3 * ["w2"]
+        costs = [1.0, 1.0, 1.0, 6.0, 1.0, 1.0]
+        placed_by_cost = place(jobs, shares, residency=residency, costs=costs)
+        assert placed_by_cost.hosts == (*3 * ["w1"], "w2", "w1", "w1")
+        assert placed_by_cost.load == {"w1": 5.0, "w2": 6.0}
 
 
 def test_completed_job_is_held_until_a_report_says_otherwise() -> None:
     job = JobIdentity("u", "Events", 0)
     residency = Residency()
     residency.completed(job, "w4")
-    assert residency.best(job, HOSTS) == "w4"
+    assert residency.best(job, HOSTS) == ["w4"]
     residency.report("w4", pack({}))
-    assert residency.best(job, HOSTS) is None
+    assert residency.best(job, HOSTS) == []
 
 
 def test_no_jobs_and_no_hosts() -> None:

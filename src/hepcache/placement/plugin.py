@@ -226,17 +226,17 @@ class PlacementPlugin(SchedulerPlugin):
         shares = {host: n * (speeds or {}).get(host, 1.0) for host, n in threads.items()}
         jobs = [job for key in chunks if (job := identity_of(key)) is not None]
         costs = seconds or [max(entries_of(key), 1) for key in chunks]
-        held = residency or self.residency_of(chunks[0])
-        placed = place(jobs, shares, residency=held, costs=costs, epsilon=self.epsilon)
         fair = sum(costs) / sum(shares.values())
-        last = max(placed.load[host] / shares[host] for host in shares)
-        if seconds and last > max(fair + 2 * OPENING_S, TOLERATED * fair):
-            # Some hosts hold so much that the others would wait: reading again ends sooner.
-            reread = max(1 / self.roster.refill_rate(host) for host in shares)
-            placed = place(
-                jobs, shares, residency=held, costs=costs, epsilon=self.epsilon, reread=reread
-            )
-        return placed.hosts
+        return place(
+            jobs,
+            shares,
+            residency=residency or self.residency_of(chunks[0]),
+            costs=costs,
+            epsilon=self.epsilon,
+            # Where some hold so much that others would wait, reading again ends sooner.
+            reread=max(1 / self.roster.refill_rate(host) for host in shares) if seconds else None,
+            patience=max(fair + 2 * OPENING_S, TOLERATED * fair),
+        ).hosts
 
     def run(self, run: str) -> RunPlan:
         """Return what is known of a run."""

@@ -56,11 +56,13 @@ def place(
     costs: Sequence[float] | None = None,
     epsilon: float = 0.02,
     reread: float | None = None,
+    patience: float = 0.0,
     factors: Mapping[str, float] | None = None,
 ) -> Placement:
     """Assign jobs to hosts.
 
-    A job goes to the host that holds most of its columns. The others go to
+    A job goes to the host that holds most of its columns; of several that
+    hold as much, to the one that has least to do. The others go to
     the nearest host by weighted distance that has room, the nearest jobs
     first, so that what overflows is what lay farthest. The result does not
     depend on the order of jobs or hosts.
@@ -84,6 +86,8 @@ def place(
         host holds. Where it is given, a host that holds so much that it would
         finish late gives up jobs, those first whose move is cheapest, as long
         as the others finish them earlier, reading included.
+    patience
+        Load per share up to which a host gives up nothing.
     factors
         Factors of the hosts' distances; solved for from the shares by default.
 
@@ -110,12 +114,12 @@ def place(
     names = sorted(shares)
     share = np.array([shares[name] for name in names], dtype=float)
     solved = distance_factors(shares, exact=False) if factors is None else factors
-    chosen = _holders(jobs, names, residency)
-    held = np.flatnonzero(chosen >= 0)
-    cold = np.flatnonzero(chosen < 0)
     # Jobs that cost nothing still have to be somewhere, evenly.
     total = math.fsum(cost) or 1.0
     limits = total * share / share.sum() * (1 + epsilon)
+    chosen = _holders(jobs, names, residency, cost, limits)
+    held = np.flatnonzero(chosen >= 0)
+    cold = np.flatnonzero(chosen < 0)
     batch = Batch(
         job_points(jobs if len(cold) == len(jobs) else [jobs[row] for row in cold.tolist()]),
         cost[cold],
@@ -125,7 +129,7 @@ def place(
         np.asarray(np.bincount(chosen[held], cost[held], len(names)), dtype=float),
     )
     moved = 0
-    if reread is not None:
+    if reread is not None and (batch.load / share).max() > patience:
         moved = relieve(jobs, names, residency, reread, cost, batch, chosen)
     placed, overflow = assign(batch)
     chosen[cold] = placed
@@ -178,11 +182,29 @@ def owners(
 
 
 def _holders(
-    jobs: Sequence[JobIdentity], names: Sequence[str], residency: Residency
+    jobs: Sequence[JobIdentity],
+    names: Sequence[str],
+    residency: Residency,
+    cost: NDArray[np.float64],
+    limits: NDArray[np.float64],
 ) -> NDArray[np.int32]:
     """Return the index of the host that holds most of every job; -1 for none."""
+    chosen = np.full(len(jobs), -1, dtype=np.int32)
     if not residency.known(names):
-        return np.full(len(jobs), -1, dtype=np.int32)
+        return chosen
     number = {name: index for index, name in enumerate(names)}
-    best = (residency.best(job, number) for job in jobs)
-    return np.array([-1 if one is None else number[one] for one in best], dtype=np.int32)
+    shared: dict[int, list[int]] = {}
+    for row, job in enumerate(jobs):
+        best = residency.best(job, number)
+        if len(best) == 1:
+            chosen[row] = number[best[0]]
+        elif best:
+            shared[row] = [number[name] for name in best]
+    alone = chosen >= 0
+    load = np.bincount(chosen[alone], cost[alone], len(names))
+    # What was taken over once is held twice: it can go either way, the largest first.
+    for row in sorted(shared, key=lambda row: (-cost[row], jobs[row])):
+        host = min(shared[row], key=lambda host: ((load[host] + cost[row]) / limits[host], host))
+        chosen[row] = host
+        load[host] += cost[row]
+    return chosen

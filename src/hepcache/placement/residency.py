@@ -103,17 +103,13 @@ class Residency:
             return 0
         return max(map(self._bytes, holders.values())) - self.bytes_held(job, host)
 
-    def best(self, job: JobIdentity, hosts: Collection[str]) -> str | None:
-        """Return the host that holds most of a job's segment; ``None`` if no host holds any.
-
-        Of hosts that hold the same, it is the first by name.
-        """
-        found, most = None, 0.0
-        for host, holding in self._holders.get(job, {}).items():
-            held = self._bytes(holding)
-            if (held > most or (held == most > 0 and host < str(found))) and host in hosts:
-                found, most = host, held
-        return found
+    def best(self, job: JobIdentity, hosts: Collection[str]) -> list[str]:
+        """Return the hosts that hold most of a job's segment, by name; none if none holds any."""
+        held = {host: nbytes for host, nbytes in self.holders(job).items() if host in hosts}
+        if len(held) < 2:
+            return list(held)
+        most = max(held.values())
+        return sorted(host for host, nbytes in held.items() if nbytes == most)
 
     def forget(self, host: str) -> None:
         """Drop what is known of a host."""

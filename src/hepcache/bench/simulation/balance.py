@@ -9,8 +9,16 @@ from time import perf_counter, process_time
 
 from hepcache.identity import JobIdentity
 from hepcache.placement import Residency, place
+from hepcache.placement.exchange import TOLERATED
 
-__all__ = ["Balance", "Scale", "measure_balance", "measure_movement", "measure_scale"]
+__all__ = [
+    "Balance",
+    "Movement",
+    "Scale",
+    "measure_balance",
+    "measure_movement",
+    "measure_scale",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +92,49 @@ def measure_balance(hosts: int, jobs: int) -> Balance:
     )
 
 
-def measure_movement(hosts: int, jobs: int) -> float:
-    """Return the jobs that one host more moves, over those that it must get."""
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """Jobs that change their host when a host joins or leaves, over those that must.
+
+    Attributes
+    ----------
+    hosts, jobs
+        How many, before.
+    cold
+        When one joins while nothing is held: over the share that it gets.
+    joined, left
+        When one joins, or leaves, and all hosts hold what they had.
+    """
+
+    hosts: int
+    jobs: int
+    cold: float
+    joined: float
+    left: float
+
+
+def measure_movement(hosts: int, jobs: int) -> Movement:
+    """Place jobs, then once more with a host more and with one less."""
     batch = _jobs(jobs)
-    fewer, more = (
-        place(batch, _shares(count), residency=Residency()).hosts for count in (hosts, hosts + 1)
+    before = place(batch, _shares(hosts), residency=Residency()).hosts
+    held = Residency()
+    for job, host in zip(batch, before, strict=True):
+        held.completed(job, host)
+
+    def moved(count: int, residency: Residency) -> int:
+        after = place(
+            batch, _shares(count), residency=residency, reread=1e-6,
+            patience=TOLERATED * jobs / count,
+        ).hosts  # fmt: skip
+        return sum(a != b for a, b in zip(before, after, strict=True))
+
+    return Movement(
+        hosts,
+        jobs,
+        moved(hosts + 1, Residency()) * (hosts + 1) / jobs,
+        moved(hosts + 1, held) * (hosts + 1) / jobs,
+        moved(hosts - 1, held) / before.count(list(_shares(hosts))[-1]),
     )
-    return sum(a != b for a, b in zip(fewer, more, strict=True)) * (hosts + 1) / jobs
 
 
 def measure_scale(jobs: int, hosts: int) -> Scale:
