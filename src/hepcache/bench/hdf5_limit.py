@@ -70,11 +70,8 @@ def _deflate(chunks: _Chunks) -> float:
     with Path(chunks.path).open("rb") as file:
         number = 0
         for dataset, places in _stored(chunks.path):
-            wide = dataset.shape[1:] != (1,)
             size = dataset.dtype.itemsize
-            encoding = choose_encoding(
-                "gzip", None, "balanced", wide=wide, shuffle=False, itemsize=size
-            )
+            encoding = choose_encoding("gzip", None, "balanced", shuffle=False, itemsize=size)
             for place, stored in places:
                 number += 1
                 if number % chunks.shares != chunks.share:

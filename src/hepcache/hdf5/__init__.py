@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 try:
-    for _name in ("h5py", "isal.isal_zlib", "zlib_ng.zlib_ng"):
+    for _name in ("deflate", "h5py", "isal.isal_zlib", "zlib_ng.zlib_ng"):
         import_module(_name)
 except ImportError as error:
     raise ImportError(

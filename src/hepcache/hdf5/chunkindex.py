@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hepcache.hdf5.classic import expand
 from hepcache.hdf5.image import Image, Places, UnsupportedLayoutError
 
-__all__ = ["ChunkIndex", "read_indexes"]
+__all__ = ["ChunkIndex", "ChunkIndexes", "read_indexes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,36 @@ class ChunkIndex:
     sizes: list[int]
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkIndexes:
+    """Chunks of many datasets.
+
+    Attributes
+    ----------
+    edges
+        Where the chunks of each dataset begin below, shape ``(n_datasets + 1,)``.
+    dense
+        Whether all chunks up to the last were written, shape ``(n_datasets,)``.
+    numbers, places, sizes
+        As in :class:`ChunkIndex`, of all datasets, shape ``(n_chunks,)``.
+    """
+
+    edges: Places
+    dense: NDArray[np.bool_]
+    numbers: Places
+    places: Places
+    sizes: Places
+
+    def one(self, dataset: int) -> ChunkIndex:
+        """Return the chunks of one dataset."""
+        own = slice(int(self.edges[dataset]), int(self.edges[dataset + 1]))
+        numbers = None if self.dense[dataset] else self.numbers[own]
+        return ChunkIndex(numbers, self.places[own].tolist(), self.sizes[own].tolist())
+
+
 def read_indexes(
-    image: Image, trees: Sequence[int], heights: Sequence[int], rank: int
-) -> list[ChunkIndex]:
+    image: Image, trees: Sequence[int] | Places, heights: Sequence[int] | Places, rank: int
+) -> ChunkIndexes:
     """Read the chunk indexes of datasets of the same rank.
 
     Parameters
@@ -72,17 +100,9 @@ def read_indexes(
     numbers = rows // height
     if (rows % height).any() or (np.diff(numbers)[owner[1:] == owner[:-1]] <= 0).any():
         raise UnsupportedLayoutError("chunks out of order")
-    sparse = np.zeros(len(trees), np.bool_)
-    sparse[owner[numbers != np.arange(len(owner)) - edges[owner]]] = True
-    all_places, all_sizes = places.tolist(), sizes.tolist()
-    return [
-        ChunkIndex(
-            numbers[begin:end] if gaps else None, all_places[begin:end], all_sizes[begin:end]
-        )
-        for gaps, begin, end in zip(
-            sparse.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True
-        )
-    ]
+    dense = np.ones(len(trees), np.bool_)
+    dense[owner[numbers != np.arange(len(owner)) - edges[owner]]] = False
+    return ChunkIndexes(edges, dense, numbers, places, sizes)
 
 
 def _leaves(image: Image, nodes: Places, owner: Places, rank: int) -> tuple[Places, Places]:

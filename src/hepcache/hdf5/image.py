@@ -53,6 +53,11 @@ class Image:
         self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
         self._views: dict[str, NDArray[Any]] = {}
 
+    @property
+    def whole(self) -> NDArray[np.uint8]:
+        """All bytes of the file, which are read when they are looked at."""
+        return np.frombuffer(self.map, np.uint8)
+
     def at(self, places: Places, kind: str) -> NDArray[Any]:
         """Gather one value of a dtype at every place.
 
@@ -69,7 +74,8 @@ class Image:
                 raise UnsupportedLayoutError("shorter than what should be in it")
             view = np.ndarray((count,), dtype, self.map, strides=(1,))
             self._views[kind] = view
-        if len(places) and (places.min() < 0 or places.max() >= len(view)):
+        # A place below 0 is, without its sign, behind any file.
+        if len(places) and places.view(np.uint64).max() >= len(view):
             raise UnsupportedLayoutError("an address outside the file")
         return view[places]
 

@@ -89,24 +89,53 @@ class EventTable:
         ValueError
             An event is not in the table, or rows are not in its order.
         """
-        for name, values in group.items():
+        return self.runs_of_many(group, [len(next(iter(group.values())))])[0]
+
+    def runs_of_many(
+        self, groups: Mapping[bytes, NDArray[Any]], lengths: Sequence[int]
+    ) -> list[KeyRuns]:
+        """Find the events of the rows of several groups.
+
+        Parameters
+        ----------
+        groups
+            The same columns of all groups, one behind the other, shape ``(n_rows,)`` each.
+        lengths
+            Rows of each group.
+
+        Raises
+        ------
+        ValueError
+            As of :meth:`runs`; rows are numbered in their group.
+        """
+        for name, values in groups.items():
             if np.result_type(values, self._columns[name]).kind not in "iu":
                 raise ValueError(
                     f"{name.decode()} holds {values.dtype} here and "
                     f"{self._columns[name].dtype} in the table of events"
                 )
-        length = len(next(iter(group.values())))
-        changes = np.zeros(max(length - 1, 0), np.bool_)
-        for values in group.values():
-            changes |= values[1:] != values[:-1]
-        first = np.flatnonzero(np.concatenate([[True], changes])) if length else np.zeros(0, int)
-        wanted = {name: values[first] for name, values in group.items()}
-        events = self._positions(wanted)
-        back = np.flatnonzero(np.diff(events) < 0)
+        edges = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        total = int(edges[-1])
+        starts = np.zeros(total, np.bool_)
+        for values in groups.values():
+            starts[1:] |= values[1:] != values[:-1]
+        starts[edges[edges < total]] = True
+        first = np.flatnonzero(starts)
+        events = self._positions({name: values[first] for name, values in groups.items()})
+        run_edges = np.searchsorted(first, edges)
+        falls = np.diff(events) < 0
+        inner = run_edges[(run_edges > 0) & (run_edges < len(events))]
+        falls[inner - 1] = False
+        back = np.flatnonzero(falls)
         if len(back):
             row = int(first[back[0] + 1])
+            row -= int(edges[np.searchsorted(edges, row, "right") - 1])
             raise ValueError(f"row {row} belongs to an earlier event than the row before it")
-        return KeyRuns(events, np.diff(np.append(first, length)))
+        rows = np.diff(np.append(first, total))
+        return [
+            KeyRuns(events[low:high], rows[low:high])
+            for low, high in zip(run_edges[:-1].tolist(), run_edges[1:].tolist(), strict=True)
+        ]
 
     def _positions(self, wanted: Mapping[bytes, NDArray[Any]]) -> NDArray[np.int64]:
         """Return where each of the wanted events is in the table."""

@@ -147,7 +147,6 @@ def _target(
             options.compression,
             options.level,
             options.effort,
-            wide=wide,
             shuffle=shuffle,
             itemsize=column.itemsize,
         )
@@ -172,12 +171,10 @@ def _existing_target(column: Column, existing: Storage, options: TableOptions) -
     if not numbers:
         encoding = Encoding()
     elif numbers in ([1], [2, 1]):
-        wide = prod(column.tail) > 1
         made = choose_encoding(
             "gzip",
             options.level,
             options.effort,
-            wide=wide,
             shuffle=2 in numbers,
             itemsize=column.itemsize,
         )

@@ -22,7 +22,7 @@ from hepcache.hdf5.image import Image, UnsupportedLayoutError
 from hepcache.hdf5.library import open_library
 from hepcache.hdf5.model import Column, Storage
 
-__all__ = ["Piece", "RowReader", "Source", "close_sources", "open_source"]
+__all__ = ["Piece", "RowReader", "Source", "close_sources", "is_direct", "open_source"]
 
 Piece = bytes | memoryview
 _DAMAGED: Any = (OSError, ValueError, RuntimeError, isal_zlib.IsalError, zlib_ng.error)
@@ -56,6 +56,15 @@ class Source:
 class RowReader:
     """Reads rows of one file.
 
+    Attributes
+    ----------
+    source
+        The file.
+    image
+        Its bytes, where it can be read without HDF5's library.
+    read_bytes
+        What was read of it and may still be in memory.
+
     Raises
     ------
     TableFileError
@@ -73,12 +82,12 @@ class RowReader:
             source.mtime_ns,
         ):
             raise TableFileError(source.path, "it was changed meanwhile; start again")
-        self._image = Image(source.path) if source.direct else None
-        self._view = memoryview(self._image.map) if self._image else memoryview(b"")
+        self.image = Image(source.path) if source.direct else None
+        self._view = memoryview(self.image.map) if self.image else memoryview(b"")
         self._library: Any = None
         self._indexes: dict[int, ChunkIndex | None] = {}
         self._last: tuple[int, Piece] = (-1, b"")
-        self._read_bytes = 0
+        self.read_bytes = 0
 
     @property
     def mapped_bytes(self) -> int:
@@ -94,7 +103,7 @@ class RowReader:
                 continue
             alike = (id(storage), column.tail, column.variable)
             if alike not in known:
-                known[alike] = self._readable(column, storage)
+                known[alike] = self.image is not None and is_direct(column, storage)
             if known[alike]:
                 by_rank.setdefault(column.rank, {})[address] = storage.chunk[0]
         for rank, trees in by_rank.items():
@@ -108,26 +117,17 @@ class RowReader:
                         self._indexes[address] = None
 
     def _read(self, trees: dict[int, int], rank: int) -> None:
-        assert self._image is not None
-        found = read_indexes(self._image, list(trees), list(trees.values()), rank)
-        self._indexes.update(zip(trees, found, strict=True))
-
-    def _readable(self, column: Column, storage: Storage) -> bool:
-        return bool(
-            self._image is not None
-            and storage.layout == "chunked"
-            and storage.chunk[1:] == column.tail
-            and inflatable(storage)
-            and not column.variable
-        )
+        assert self.image is not None
+        found = read_indexes(self.image, list(trees), list(trees.values()), rank)
+        self._indexes.update((address, found.one(n)) for n, address in enumerate(trees))
 
     def forget(self) -> None:
         """Give memory back; what is read again comes from the page cache."""
         self._indexes.clear()
         self._last = (-1, b"")
-        if self._image is not None and self._read_bytes > _MOST_READ_BYTES:
-            self._image.map.madvise(mmap.MADV_DONTNEED)
-            self._read_bytes = 0
+        if self.image is not None and self.read_bytes > _MOST_READ_BYTES:
+            self.image.map.madvise(mmap.MADV_DONTNEED)
+            self.read_bytes = 0
 
     def stored_chunk(
         self, column: Column, storage: Storage, address: int, start: int, stop: int
@@ -157,7 +157,7 @@ class RowReader:
             if index is not None:
                 return self._inflated(column, storage, index, start, stop)
             if (
-                self._image is not None
+                self.image is not None
                 and storage.layout == "contiguous"
                 and address >= 0
                 and not column.variable
@@ -174,7 +174,7 @@ class RowReader:
 
     def _index_of(self, column: Column, storage: Storage, address: int) -> ChunkIndex | None:
         if address not in self._indexes:
-            if address < 0 and self._readable(column, storage):
+            if address < 0 and self.image is not None and is_direct(column, storage):
                 return _UNWRITTEN
             self.index([(column, storage, address)])
         return self._indexes.get(address)
@@ -214,7 +214,7 @@ class RowReader:
             # The rows of a chunk often go to two chunks of the output.
             known = [self._last[1]] if places[0] == self._last[0] else []
             stored = sum(sizes)
-            self._read_bytes += stored
+            self.read_bytes += stored
             inflate = _small_inflate if stored < _SMALL_BYTES * len(sizes) else _inflate
             ends = zip(places[len(known) :], sizes[len(known) :], strict=True)
             inflated = [inflate(view[p : p + n], 15, nbytes) for p, n in ends]
@@ -243,6 +243,16 @@ class RowReader:
             self._library.close()
 
 
+def is_direct(column: Column, storage: Storage) -> bool:
+    """Tell whether chunks of a column can be read without HDF5's library."""
+    return bool(
+        storage.layout == "chunked"
+        and storage.chunk[1:] == column.tail
+        and inflatable(storage)
+        and not column.variable
+    )
+
+
 def _unshuffled(raw: bytes, itemsize: int) -> bytes:
     whole = len(raw) // itemsize * itemsize
     return np.frombuffer(raw, np.uint8, whole).reshape(itemsize, -1).T.tobytes() + raw[whole:]
@@ -258,6 +268,13 @@ class _Open(threading.local):
 
     def __init__(self) -> None:
         self.readers: OrderedDict[Source, RowReader] = OrderedDict()
+        self.mapped_bytes = 0
+
+    def close_oldest(self) -> None:
+        """Close the file used longest ago."""
+        _, reader = self.readers.popitem(last=False)
+        self.mapped_bytes -= reader.mapped_bytes
+        reader.close()
 
 
 _open = _Open()
@@ -266,18 +283,19 @@ _open = _Open()
 def close_sources() -> None:
     """Close the files that this thread has open."""
     while _open.readers:
-        _open.readers.popitem()[1].close()
+        _open.close_oldest()
 
 
 def open_source(source: Source) -> RowReader:
     """Return this thread's reader of a file; those used longest ago are closed."""
-    readers = _open.readers
-    reader = readers.pop(source, None)
-    if reader is None:
-        while len(readers) >= _MOST_OPEN or (
-            readers and sum(one.mapped_bytes for one in readers.values()) > _MOST_MAPPED_BYTES
-        ):
-            readers.popitem(last=False)[1].close()
-        reader = RowReader(source)
-    readers[source] = reader
+    reader = _open.readers.get(source)
+    if reader is not None:
+        _open.readers.move_to_end(source)
+        return reader
+    while _open.readers and (
+        len(_open.readers) >= _MOST_OPEN or _open.mapped_bytes > _MOST_MAPPED_BYTES
+    ):
+        _open.close_oldest()
+    reader = _open.readers[source] = RowReader(source)
+    _open.mapped_bytes += reader.mapped_bytes
     return reader

@@ -18,7 +18,10 @@ __all__ = ["KeySource", "tasks"]
 
 _TASK_BYTES = 16 << 20
 _LEAST_TASK_BYTES = 1 << 16
-_TASK_PARTS = 8192
+_TASK_PARTS = 1 << 16
+_FILE_BYTES = 128 << 10  # are made in the time that it takes to open a file
+
+_NO_PARTS = np.zeros((0, 5), np.int64)
 
 KeySource = Callable[[int, int], tuple[KeyRuns, int]]
 """File and group to its keys and the number of the file's first event."""
@@ -47,25 +50,32 @@ def tasks(
     numbers, chunks, sizes = _chunk_list(plan)
     if not len(numbers):
         return
-    goal = min(_TASK_BYTES, options.memory_bytes // (16 * workers))
-    goal = max(_LEAST_TASK_BYTES, min(goal, int(sizes.sum()) // (16 * workers)))
+    goal = _task_bytes(plan, options, workers, int(sizes.sum()))
     make = _Jobs(plan, numbers, keys)
-    jobs: list[ChunkJob | KeyJob] = []
+    jobs: list[tuple[ChunkJob | KeyJob, Places]] = []
     size = parts = 0
     for number, chunk, nbytes in zip(
         numbers.tolist(), chunks.tolist(), sizes.tolist(), strict=True
     ):
         if skip(number, chunk):
             continue
-        job = make.job(number, chunk)
-        own = len(job.parts) if isinstance(job, ChunkJob) else len(job.runs)
-        if jobs and (size + nbytes > goal or parts + own > _TASK_PARTS):
+        job, own = make.job(number, chunk)
+        count = len(own) or len(getattr(job, "runs", ()))
+        if jobs and (size + nbytes > goal or parts + count > _TASK_PARTS):
             yield make.task(jobs, size)
             jobs, size, parts = [], 0, 0
-        jobs.append(job)
-        size, parts = size + nbytes, parts + own
+        jobs.append((job, own))
+        size, parts = size + nbytes, parts + count
     if jobs:
         yield make.task(jobs, size)
+
+
+def _task_bytes(plan: Plan, options: TableOptions, workers: int, total: int) -> int:
+    """Return how much a task should be: many for an even load, few because each opens files."""
+    most = min(_TASK_BYTES, options.memory_bytes // (16 * workers))
+    even = total // (16 * workers)
+    least = min(len(plan.inputs.tables) * _FILE_BYTES, total // (3 * workers))
+    return max(_LEAST_TASK_BYTES, min(most, max(even, least)))
 
 
 def _chunk_list(plan: Plan) -> tuple[Places, Places, Places]:
@@ -104,9 +114,14 @@ class _Jobs:
         filled = filled[filled >= 0]
         self._at = {int(column): n for n, column in enumerate(filled.tolist())}
         self._addresses = plan.inputs.addresses(filled)
-        self._spans: tuple[tuple[int, int, int], list[tuple[int, int, int]]] = ((-1, 0, 0), [])
+        self._spans: tuple[tuple[int, int, int], Places] = ((-1, 0, 0), _NO_PARTS)
+        known: dict[int, int] = {}
+        for one in plan.inputs.variants:
+            known.setdefault(id(one), len(known))
+        self._variant = np.array([known[id(one)] for one in plan.inputs.variants], dtype=np.int64)
+        _, self._example = np.unique(self._variant, return_index=True)
 
-    def _parts(self, group: int, rows: int, chunk: int) -> list[tuple[int, int, int]]:
+    def _parts(self, group: int, rows: int, chunk: int) -> Places:
         """Return file, first row and end of what makes one chunk of a group's columns."""
         if self._spans[0] == (group, rows, chunk):
             return self._spans[1]
@@ -114,18 +129,23 @@ class _Jobs:
         begin, end = chunk * rows, min((chunk + 1) * rows, int(edges[-1]))
         first = int(np.searchsorted(edges, begin, side="right")) - 1
         last = int(np.searchsorted(edges, end, side="left"))
+        files = np.arange(first, last)
+        low, high = (
+            np.maximum(edges[first:last], begin),
+            np.minimum(edges[first + 1 : last + 1], end),
+        )
         starts = self._plan.inputs.starts
-        spans = []
-        for file in range(first, last):
-            low, high = int(edges[file]), int(edges[file + 1])
-            if low < high:
-                shift = (0 if starts is None else int(starts[file, group])) - low
-                spans.append((file, max(begin, low) + shift, min(end, high) + shift))
+        shift = (0 if starts is None else starts[first:last, group]) - edges[first:last]
+        spans = np.column_stack([files, low + shift, high + shift])[low < high]
         self._spans = ((group, rows, chunk), spans)
         return spans
 
-    def job(self, number: int, chunk: int) -> ChunkJob | KeyJob:
-        """Return one chunk's job, in which files have their numbers among all inputs."""
+    def job(self, number: int, chunk: int) -> tuple[ChunkJob | KeyJob, Places]:
+        """Return one chunk's job, and what it is made of.
+
+        The latter are, in the order of rows, file, variant, address, first row
+        and the one behind the last, shape ``(n_parts, 5)``; none for a key.
+        """
         plan = self._plan
         column, target, origin = (
             plan.schema.columns[number],
@@ -135,24 +155,15 @@ class _Jobs:
         assert target is not None
         spans = self._parts(column.group, target.rows, chunk)
         if origin < 0:
-            found = [
-                self._key_part(file, column.group, start, stop) for file, start, stop in spans
-            ]
-            return KeyJob(
-                number, chunk, column, target, [one[0] for one in found], [one[1] for one in found]
-            )
-        addresses = self._addresses[:, self._at[origin]]
-        variants = plan.inputs.variants
-        return ChunkJob(
-            number,
-            chunk,
-            column,
-            target,
-            [
-                (file, variants[file].storages[origin], int(addresses[file]), start, stop)
-                for file, start, stop in spans
-            ],
+            found = [self._key_part(one[0], column.group, *one[1:]) for one in spans.tolist()]
+            runs, offsets = [one[0] for one in found], [one[1] for one in found]
+            return KeyJob(number, chunk, column, target, runs, offsets), _NO_PARTS
+        files = spans[:, 0]
+        parts = np.column_stack(
+            [files, self._variant[files], self._addresses[files, self._at[origin]], spans[:, 1:]]
         )
+        rows = int((spans[:, 2] - spans[:, 1]).sum())
+        return ChunkJob(number, chunk, column, target, rows), parts
 
     def _key_part(self, file: int, group: int, start: int, stop: int) -> tuple[KeyRuns, int]:
         runs, offset = self._keys(file, group)
@@ -163,17 +174,22 @@ class _Jobs:
         chosen = slice(int(first), int(last) + 1)
         return KeyRuns(runs.events[chosen], rows[chosen]), offset
 
-    def task(self, jobs: Sequence[ChunkJob | KeyJob], size: int) -> ChunkTask:
+    def task(self, jobs: Sequence[tuple[ChunkJob | KeyJob, Places]], size: int) -> ChunkTask:
         """Return a task that names only the files that its jobs need."""
-        files: dict[int, int] = {}
-        for job in jobs:
-            if isinstance(job, ChunkJob):
-                for part in job.parts:
-                    files.setdefault(part[0], len(files))
-        local = [
-            job._replace(parts=[(files[part[0]], *part[1:]) for part in job.parts])
-            if isinstance(job, ChunkJob)
-            else job
-            for job in jobs
-        ]
-        return ChunkTask([self._plan.inputs.source(file) for file in files], local, size)
+        inputs = self._plan.inputs
+        counts = [len(parts) for _, parts in jobs]
+        whole = np.concatenate([parts for _, parts in jobs])
+        owner = np.repeat(np.arange(len(jobs)), counts)
+        files, source = np.unique(whole[:, 0], return_inverse=True)
+        # What a column of one variant is to the worker: one kind.
+        both = owner * len(self._example) + whole[:, 1]
+        pairs, kind = np.unique(both, return_inverse=True)
+        kinds = []
+        for pair in pairs.tolist():
+            job, variant = divmod(pair, len(self._example))
+            one = jobs[job][0]
+            example = inputs.variants[int(self._example[variant])]
+            kinds.append((one.column, example.storages[self._plan.origin[one.number]]))
+        parts = np.column_stack([owner, source, kind, whole[:, 2:]])
+        sources = [inputs.source(file) for file in files.tolist()]
+        return ChunkTask(sources, [job for job, _ in jobs], kinds, parts, size)
