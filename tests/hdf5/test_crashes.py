@@ -100,7 +100,7 @@ def test_a_concatenation_killed_at_any_call(
     inputs: list[Path], tmp_path: Path, same: Same
 ) -> None:
     out = tmp_path / "out.h5"
-    killed = crash("concat", out, [*range(1, 800, 41)], inputs)
+    killed = crash("concat", out, [*range(1, 400, 19)], inputs)
     assert len(killed) > 5
     resumed = 0
     for call in killed:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hepcache.hdf5.image import Places
 from hepcache.hdf5.model import Column, FileTables, Schema, Storage, text
 
-__all__ = ["Variant", "fixed_problems", "group_lengths", "match_schema", "type_text"]
+__all__ = ["GroupLengths", "Variant", "fixed_problems", "match_schema", "type_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +111,35 @@ def type_text(encoded: bytes) -> str:
     return str(found)
 
 
-def group_lengths(
-    schema: Schema, variant: Variant, tables: FileTables
-) -> tuple[NDArray[np.int64], dict[str, str]]:
-    """Return the rows of every group of one file, shape ``(n_groups,)``, and who differs."""
-    ranked = np.array([column.rank > 0 for column in schema.columns], dtype=np.bool_)
-    group = np.array([column.group for column in schema.columns], dtype=np.int64)
-    lengths = np.zeros(len(schema.columns), np.int64)
-    numbers = variant.order[tables.filled]
-    lengths[numbers[numbers >= 0]] = tables.lengths[numbers >= 0]
-    rows = np.zeros(len(schema.groups), np.int64)
-    # The first column of a group speaks for it: written last, it stays.
-    rows[group[ranked][::-1]] = lengths[ranked][::-1]
-    differ = np.flatnonzero(ranked & (lengths != rows[group]))
-    problems = {
-        text(
-            schema.columns[n].path
-        ): f"has {lengths[n]} rows, others of its group {rows[group[n]]}"
-        for n in differ.tolist()
-    }
-    return rows, problems
+class GroupLengths:
+    """How many rows the groups of files have.
+
+    Parameters
+    ----------
+    schema
+        Of the reference.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._ranked = np.array([column.rank > 0 for column in schema.columns], dtype=np.bool_)
+        self._group = np.array([column.group for column in schema.columns], dtype=np.int64)
+
+    def of(self, variant: Variant, tables: FileTables) -> tuple[NDArray[np.int64], dict[str, str]]:
+        """Return the rows of every group of one file, shape ``(n_groups,)``, and who differs."""
+        columns, ranked, group = self._schema.columns, self._ranked, self._group
+        lengths = np.zeros(len(columns), np.int64)
+        numbers = variant.order[tables.filled]
+        lengths[numbers[numbers >= 0]] = tables.lengths[numbers >= 0]
+        rows = np.zeros(len(self._schema.groups), np.int64)
+        # The first column of a group speaks for it: written last, it stays.
+        rows[group[ranked][::-1]] = lengths[ranked][::-1]
+        differ = np.flatnonzero(ranked & (lengths != rows[group]))
+        problems = {
+            text(columns[n].path): f"has {lengths[n]} rows, others of its group {rows[group[n]]}"
+            for n in differ.tolist()
+        }
+        return rows, problems
 
 
 def fixed_problems(
@@ -147,6 +156,8 @@ def fixed_problems(
     attributes
         Whether attributes matter, or scalar values only.
     """
+    if not reference.fixed and not other.fixed:
+        return {}
     scalars = {column.path for column in schema.columns if column.rank < 1}
     known = {column.path for column in schema.columns} | {one.path for one in schema.groups}
     differ = (

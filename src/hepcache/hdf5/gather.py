@@ -12,7 +12,7 @@ import numpy as np
 from h5py import h5t
 
 from hepcache.errors import TableFileError, TableMismatchError
-from hepcache.hdf5.compare import Variant, fixed_problems, group_lengths, match_schema
+from hepcache.hdf5.compare import GroupLengths, Variant, fixed_problems, match_schema
 from hepcache.hdf5.image import Places
 from hepcache.hdf5.keywork import Place
 from hepcache.hdf5.model import Column, FileTables, Schema, text
@@ -177,7 +177,7 @@ def gather(
     known: dict[bytes, tuple[Variant | None, dict[str, str]]] = {}
     unfit = _unfit(schema) | ({} if key or keep_keys else _stray_keys(schema))
     problems = {f"{tables[0].path}: {where}": reason for where, reason in unfit.items()}
-    variants, rows = [], []
+    variants, rows, all_lengths = [], [], GroupLengths(schema)
     for one in tables:
         if one.digest not in known:
             own = first if one is tables[0] else read_schema(one)
@@ -187,7 +187,7 @@ def gather(
         variant, found = known[one.digest]
         found = dict(found)
         if variant is not None:
-            lengths, uneven = group_lengths(schema, variant, one)
+            lengths, uneven = all_lengths.of(variant, one)
             found |= uneven | fixed_problems(tables[0], one, schema, attributes=attributes)
             variants.append(variant)
             rows.append(lengths)

@@ -16,6 +16,7 @@ from hepcache.hdf5.journal import JournaledFile
 from hepcache.hdf5.library import attributes, open_library, plain_value
 from hepcache.hdf5.model import Column, Group
 from hepcache.hdf5.plan import Plan
+from hepcache.hdf5.skeleton import Headers, skeleton
 from hepcache.hdf5.virtual import virtual_creation
 from hepcache.hdf5.work import Made, Target
 
@@ -51,13 +52,20 @@ class Output:
     def __init__(self, path: Path, journal: Path, plan: Plan, *, protected: int = 0) -> None:
         self.path, self._plan = path, plan
         self.file = JournaledFile(path, journal, protected)
-        root = plan.schema.groups[0]
+        self._open: OrderedDict[int, Any] = OrderedDict()
+        self._groups: dict[int, Any] = {}
+        self._h5: Any = None
+        if protected:
+            self._open_file("r+")
+
+    def _open_file(self, mode: str) -> None:
+        ordered = self._plan.schema.groups[0].ordered
         try:
             self._h5 = h5py.File(
                 self.file,
-                "r+" if protected else "w",
+                mode,
                 libver=_BOUNDS,
-                track_order=root.ordered or None,
+                track_order=ordered or None,
                 rdcc_nbytes=_CACHE_BYTES,
             )
         except BaseException:
@@ -67,12 +75,25 @@ class Output:
         cache.set_initial_size, cache.initial_size = True, _CACHE_BYTES
         cache.max_size = max(cache.max_size, 2 * _CACHE_BYTES)
         self._h5.id.set_mdc_config(cache)
-        self._open: OrderedDict[int, Any] = OrderedDict()
 
     def create(self) -> None:
         """Make all groups, datasets and attributes, with their final dimensions."""
-        groups = [self._group(group) for group in self._plan.schema.groups]
-        self._create(range(len(self._plan.schema.columns)), groups)
+        plan = self._plan
+        whole = None
+        if not plan.virtual and not any(group.ordered for group in plan.schema.groups):
+            makers, headers = _Makers(plan), Headers()
+            for number in range(len(plan.schema.columns)):
+                headers.add(*makers.maker(number))
+            made = headers.all()
+            whole = skeleton(plan.schema, made) if made is not None else None
+        if whole is not None:
+            self.file.write(whole)
+            self._raise()
+            self._open_file("r+")
+        else:
+            self._open_file("w")
+            groups = [self._group(group) for group in plan.schema.groups]
+            self._create(range(len(plan.schema.columns)), groups)
         self._copy_fixed()
 
     def create_keys(self) -> None:
@@ -86,22 +107,14 @@ class Output:
         self._create([n for n, origin in enumerate(plan.origin) if origin < 0], groups)
 
     def _create(self, numbers: Iterable[int], groups: Any) -> None:
-        plan = self._plan
-        made: dict[Any, Any] = {}
-        types: dict[bytes, Any] = {}
+        plan, makers = self._plan, _Makers(self._plan)
         for number in numbers:
-            column = plan.schema.columns[number]
-            if column.type not in types:
-                types[column.type] = portable_type(column.type)
-            kind = types[column.type]
-            target, total = plan.targets[number], plan.total(number)
-            key = (column.storage, target, column.rank, column.tail, column.type, total)
-            if key not in made:
-                made[key] = (_space(column, target, total), self._creation(column, target, total))
-            space, creation = made[key]
+            column, total = plan.schema.columns[number], plan.total(number)
+            creation = None
             if plan.virtual and column.rank > 0 and total and plan.origin[number] >= 0:
                 creation = virtual_creation(plan, number, self.path.parent)
-            dataset = h5d.create(groups[column.group], column.name, kind, space, creation)
+            _, make = makers.maker(number, creation)
+            dataset = make(groups[column.group], column.name)
             if total and len(self._open) < _OPEN_DATASETS:
                 self._open[number] = dataset
             self._raise()
@@ -121,19 +134,6 @@ class Output:
             creation = h5p.create(h5p.GROUP_CREATE)
             creation.set_link_creation_order(h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED)
         return h5g.create(self._h5.id, group.path, gcpl=creation)
-
-    def _creation(self, column: Column, target: Target | None, total: int) -> Any:
-        if target is None or (not target.whole and total):
-            creation = h5p.create(h5p.DATASET_CREATE)
-            creation.set_obj_track_times(False)
-        else:
-            rows = target.rows if target.whole else 128
-            creation = creation_list((rows, *column.tail), target.encoding.filters)
-        fill = column.storage.fill
-        if fill:
-            kind = h5t.decode(column.type)
-            creation.set_fill_value(np.frombuffer(fill, kind.dtype)[0:1].reshape(()))
-        return creation
 
     def _copy_fixed(self) -> None:
         """Copy attributes, and the datasets without rows, from the first input."""
@@ -162,7 +162,11 @@ class Output:
         if dataset is None:
             while len(self._open) >= _OPEN_DATASETS:
                 self._open.popitem(last=False)
-            dataset = h5d.open(self._h5.id, b"/" + self._plan.schema.columns[number].path)
+            column = self._plan.schema.columns[number]
+            if column.group not in self._groups:
+                path = b"/" + self._plan.schema.groups[column.group].path
+                self._groups[column.group] = h5g.open(self._h5.id, path)
+            dataset = h5d.open(self._groups[column.group], column.name)
         self._open[number] = dataset
         return dataset
 
@@ -244,22 +248,62 @@ class Output:
     def close(self) -> None:
         """Close HDF5's side; the file object stays open, for a last commit."""
         self._open.clear()
+        self._groups.clear()
         try:
-            self._h5.close()
+            if self._h5 is not None:
+                self._h5.close()
         finally:
             self._raise()
 
     def abandon(self) -> None:
         """Close all, whatever state it is in; what was not committed is dropped."""
         self._open.clear()
+        self._groups.clear()
         # HDF5 must not fail while it closes: it would try again when the process ends.
         self.file.failure = self.file.failure or OSError("given up")
-        self._h5.close()
+        if self._h5 is not None:
+            self._h5.close()
         self.file.close()
 
     def _raise(self) -> None:
         if self.file.failure is not None:
             raise self.file.failure
+
+
+class _Makers:
+    """Makes datasets of a plan; what is equal of them is made once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._made: dict[Any, Any] = {}
+        self._types: dict[bytes, Any] = {}
+
+    def maker(self, number: int, creation: Any = None) -> tuple[Any, Callable[[Any, bytes], Any]]:
+        """Return a key, equal for equal datasets, and what makes one of a name in a group."""
+        column, target = self._plan.schema.columns[number], self._plan.targets[number]
+        total = self._plan.total(number)
+        if column.type not in self._types:
+            self._types[column.type] = portable_type(column.type)
+        kind = self._types[column.type]
+        key = (column.storage, target, column.rank, column.tail, column.type, total)
+        if key not in self._made:
+            self._made[key] = (_space(column, target, total), _creation(column, target, total))
+        space, usual = self._made[key]
+        return key, lambda group, name: h5d.create(group, name, kind, space, creation or usual)
+
+
+def _creation(column: Column, target: Target | None, total: int) -> Any:
+    if target is None or (not target.whole and total):
+        creation = h5p.create(h5p.DATASET_CREATE)
+        creation.set_obj_track_times(False)
+    else:
+        rows = target.rows if target.whole else 128
+        creation = creation_list((rows, *column.tail), target.encoding.filters)
+    fill = column.storage.fill
+    if fill:
+        kind = h5t.decode(column.type)
+        creation.set_fill_value(np.frombuffer(fill, kind.dtype)[0:1].reshape(()))
+    return creation
 
 
 def _space(column: Column, target: Target | None, total: int) -> Any:
