@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
+import numpy as np
 from isal import isal_zlib
-from zlib_ng import zlib_ng
 
 from hepcache.hdf5.codecs import choose_encoding, encode
+from hepcache.hdf5.inflate import inflate_all
 
 __all__ = ["deflate_limit"]
-
-_SMALL_BYTES = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +49,16 @@ def deflate_limit(
 
 
 def _inflate(path: str) -> float:
-    data = memoryview(Path(path).read_bytes())
+    data = np.fromfile(path, np.uint8)
+    out = np.empty(0, np.uint8)
     spent = 0.0
-    for dataset, places in _stored(path):
-        nbytes = int(dataset.dtype.itemsize)
-        for rows in dataset.chunks:
-            nbytes *= rows
-        small = sum(size for _, size in places) < _SMALL_BYTES * len(places)
-        function = zlib_ng.decompress if small else isal_zlib.decompress
+    for dataset, found in _stored(path):
+        places, sizes = np.array(found, dtype=np.int64).T
+        rooms = np.full(len(found), int(np.prod(dataset.chunks)) * dataset.dtype.itemsize)
+        if rooms.sum() > len(out):
+            out = np.empty(int(rooms.sum()), np.uint8)
         begin = time.perf_counter()
-        for place, size in places:
-            function(data[place : place + size], 15, nbytes)
+        inflate_all(data, places, sizes, out, np.cumsum(rooms) - rooms, rooms)
         spent += time.perf_counter() - begin
     return spent
 

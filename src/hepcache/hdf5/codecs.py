@@ -27,7 +27,7 @@ _ISAL_LEVEL = 2
 _LIBDEFLATE_LEVEL = 1
 _SAMPLE_BYTES = 16 << 10
 # What must be saved of the chunk's own bytes, which is what time goes with.
-_WORTH_LIBDEFLATE, _WORTH_ZLIB = 0.003, 0.006
+_WORTH_LIBDEFLATE, _WORTH_ZLIB = 0.003, 0.002
 _NOMINAL_LEVEL = 6
 """What the file says; a reader needs none, and another writer takes it."""
 
@@ -61,7 +61,7 @@ def choose_encoding(
 
     Intel's ISA-L at level 2 gives about the size of zlib's level 6 on wide rows and
     columns of real numbers in a tenth of its time; libdeflate at level 1 does on
-    most other columns, zlib-ng at level 3 on those of few different values.
+    most other columns, zlib-ng at level 4 on those of few different values.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def choose_encoding(
             if level is None:
                 engines: dict[str, tuple[Engine, int]] = {
                     "fast": ("isal", 2),
-                    "balanced": ("measured", 3),
+                    "balanced": ("measured", 4),
                     "small": ("smaller", 6),
                 }
                 engine, own = engines[effort]

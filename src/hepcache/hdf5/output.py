@@ -9,21 +9,20 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5o, h5p, h5s, h5t
+from h5py import h5d, h5g, h5o, h5p, h5s
 
-from hepcache.hdf5.codecs import creation_list
+from hepcache.hdf5.creation import Makers, copy_attributes
 from hepcache.hdf5.journal import JournaledFile
-from hepcache.hdf5.library import attributes, open_library, plain_value
-from hepcache.hdf5.model import Column, Group
+from hepcache.hdf5.library import open_library, plain_value
+from hepcache.hdf5.model import Group
 from hepcache.hdf5.plan import Plan
 from hepcache.hdf5.skeleton import Headers, skeleton
 from hepcache.hdf5.virtual import virtual_creation
-from hepcache.hdf5.work import Made, Target
+from hepcache.hdf5.work import Made
 
 __all__ = ["Output"]
 
 _OPEN_DATASETS = 4096
-_TYPE_VERSION = 3  # of an encoded type, as HDF5 1.10 knows them
 _CACHE_BYTES = 64 << 20
 # Files that a reader of ten years ago opens; new features only where they are needed.
 _BOUNDS = ("earliest", "v110")
@@ -81,7 +80,7 @@ class Output:
         plan = self._plan
         whole = None
         if not plan.virtual and not any(group.ordered for group in plan.schema.groups):
-            makers, headers = _Makers(plan), Headers()
+            makers, headers = Makers(plan), Headers()
             for number in range(len(plan.schema.columns)):
                 headers.add(*makers.maker(number))
             made = headers.all()
@@ -107,7 +106,7 @@ class Output:
         self._create([n for n, origin in enumerate(plan.origin) if origin < 0], groups)
 
     def _create(self, numbers: Iterable[int], groups: Any) -> None:
-        plan, makers = self._plan, _Makers(self._plan)
+        plan, makers = self._plan, Makers(self._plan)
         for number in numbers:
             column, total = plan.schema.columns[number], plan.total(number)
             creation = None
@@ -151,7 +150,7 @@ class Output:
                 self._dataset(number).write(h5s.ALL, h5s.ALL, value)
             for path in first.fixed:
                 if path in own:
-                    _copy_attributes(
+                    copy_attributes(
                         h5o.open(source, b"/" + path), h5o.open(self._h5.id, b"/" + path)
                     )
         finally:
@@ -268,69 +267,3 @@ class Output:
     def _raise(self) -> None:
         if self.file.failure is not None:
             raise self.file.failure
-
-
-class _Makers:
-    """Makes datasets of a plan; what is equal of them is made once."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._made: dict[Any, Any] = {}
-        self._types: dict[bytes, Any] = {}
-
-    def maker(self, number: int, creation: Any = None) -> tuple[Any, Callable[[Any, bytes], Any]]:
-        """Return a key, equal for equal datasets, and what makes one of a name in a group."""
-        column, target = self._plan.schema.columns[number], self._plan.targets[number]
-        total = self._plan.total(number)
-        if column.type not in self._types:
-            self._types[column.type] = portable_type(column.type)
-        kind = self._types[column.type]
-        key = (column.storage, target, column.rank, column.tail, column.type, total)
-        if key not in self._made:
-            self._made[key] = (_space(column, target, total), _creation(column, target, total))
-        space, usual = self._made[key]
-        return key, lambda group, name: h5d.create(group, name, kind, space, creation or usual)
-
-
-def _creation(column: Column, target: Target | None, total: int) -> Any:
-    if target is None or (not target.whole and total):
-        creation = h5p.create(h5p.DATASET_CREATE)
-        creation.set_obj_track_times(False)
-    else:
-        rows = target.rows if target.whole else 128
-        creation = creation_list((rows, *column.tail), target.encoding.filters)
-    fill = column.storage.fill
-    if fill:
-        kind = h5t.decode(column.type)
-        creation.set_fill_value(np.frombuffer(fill, kind.dtype)[0:1].reshape(()))
-    return creation
-
-
-def _space(column: Column, target: Target | None, total: int) -> Any:
-    if column.rank < 0:
-        return h5s.create(h5s.NULL)
-    if column.rank == 0:
-        return h5s.create(h5s.SCALAR)
-    shape = (total, *column.tail)
-    if target is None or (not target.whole and total):
-        return h5s.create_simple(shape)
-    return h5s.create_simple(shape, (h5s.UNLIMITED, *column.tail))
-
-
-def portable_type(encoded: bytes) -> Any:
-    """Return a type in a form that old libraries read, if there is one."""
-    kind = h5t.decode(encoded)
-    if encoded[2] >> 4 <= _TYPE_VERSION:
-        return kind
-    same = h5t.py_create(kind.dtype, logical=True)
-    return same if same.equal(kind) else kind
-
-
-def _copy_attributes(source: Any, into: Any) -> None:
-    for name, kind, shape, value in attributes(source):
-        space = h5s.create(h5s.NULL if shape is None else h5s.SCALAR)
-        if shape:
-            space = h5s.create_simple(shape)
-        made = h5a.create(into, name, portable_type(kind), space)
-        if value is not None:
-            made.write(value)
