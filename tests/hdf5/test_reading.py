@@ -16,7 +16,16 @@ import pytest
 
 import hepcache
 from hepcache.errors import ConfigurationError, TableFileError, UnknownColumnError
-from hepcache.hdf5 import EventRange, EventTables, TableOptions, check_keys, concatenate, split
+from hepcache.hdf5 import (
+    EventBatch,
+    EventRange,
+    EventTables,
+    TableOptions,
+    check_keys,
+    concatenate,
+    event_batches,
+    split,
+)
 
 COLUMNS = ["rec.vtx/x", "rec.vtx/map", "spill/pot"]
 
@@ -50,6 +59,31 @@ def test_ranges_share_out_all_rows(joined: Path, parts: int, balance: str | None
         rows = [one.rows["rec.vtx"][1] - one.rows["rec.vtx"][0] for one in ranges]
         spread = sizes if balance is None else rows
         assert max(spread) - min(spread) < 12
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 3000, 1 << 30])
+def test_batches_hold_every_event_once(joined: Path, batch_bytes: int) -> None:
+    tables = EventTables(joined)
+    batches = list(event_batches(tables, COLUMNS, batch_bytes=batch_bytes))
+    assert [one.events.start for one in batches[1:]] == [one.events.stop for one in batches[:-1]]
+    assert (batches[0].events.start, batches[-1].events.stop) == (0, tables.events)
+    assert (len(batches) == 1) == (batch_bytes == 1 << 30)
+    with h5py.File(joined) as file:
+        for name in COLUMNS:
+            whole = np.concatenate([one.columns[name] for one in batches])
+            assert whole.tobytes() == file[name][()].tobytes()
+        keys = file["rec.vtx/evt.seq"][()].ravel()
+        for one in batches:
+            offsets = one.offsets["rec.vtx"]
+            assert offsets[-1] == len(one.columns["rec.vtx/x"])
+            for event in range(one.events.start, one.events.stop, 7):
+                n = event - one.events.start
+                assert offsets[n + 1] - offsets[n] == (keys == event).sum()
+    assert list(event_batches(tables, [])) == [EventBatch(tables.range(0, tables.events), {}, {})]
+    with pytest.raises(ConfigurationError, match="batch_bytes"):
+        next(event_batches(tables, COLUMNS, batch_bytes=0))
+    with pytest.raises(UnknownColumnError):
+        next(event_batches(tables, ["rec.vtx/none"]))
 
 
 def test_records_per_event(joined: Path) -> None:

@@ -13,6 +13,7 @@ except ImportError as error:
     ) from error
 
 from hepcache.hdf5.append import add_key, append, recover_output
+from hepcache.hdf5.batches import EventBatch, event_batches
 from hepcache.hdf5.check import KeyCheck, check_keys
 from hepcache.hdf5.concat import concatenate
 from hepcache.hdf5.info import FileInfo, GroupInfo, describe
@@ -25,6 +26,7 @@ from hepcache.hdf5.verify import verify
 
 __all__ = [
     "Concatenated",
+    "EventBatch",
     "EventRange",
     "EventTables",
     "FileInfo",
@@ -37,6 +39,7 @@ __all__ = [
     "check_keys",
     "concatenate",
     "describe",
+    "event_batches",
     "link",
     "rechunk",
     "recover_output",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from hepcache.hdf5.output import Output
 from hepcache.hdf5.partition import Keys, find_all_keys, key_groups
 from hepcache.hdf5.place import OutputPlace
 from hepcache.hdf5.plan import Plan, make_plan
-from hepcache.hdf5.pool import default_jobs, worker_pool
+from hepcache.hdf5.pool import default_jobs, executor_for
 from hepcache.hdf5.rows import RowReader
 from hepcache.hdf5.sorting import sorted_inputs
 from hepcache.hdf5.survey import SIGNATURE
@@ -154,8 +153,7 @@ def recover_output(path: str | os.PathLike[str]) -> None:
 def _changing(
     place: OutputPlace, executor: Executor | None, jobs: int | None
 ) -> Iterator[Executor]:
-    pool: Any = nullcontext(executor) if executor is not None else worker_pool(jobs)
-    with understood(place.path), place.claimed(), pool as workforce:
+    with understood(place.path), place.claimed(), executor_for(executor, jobs) as workforce:
         place.recover()
         yield workforce
 

@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -21,7 +20,7 @@ from hepcache.hdf5.output import Output
 from hepcache.hdf5.partition import Keys, find_all_keys, key_groups
 from hepcache.hdf5.place import OutputPlace
 from hepcache.hdf5.plan import Plan, make_plan
-from hepcache.hdf5.pool import default_jobs, nothing, worker_pool
+from hepcache.hdf5.pool import default_jobs, executor_for, nothing
 from hepcache.hdf5.sorting import sorted_inputs
 from hepcache.hdf5.writer import Writer
 
@@ -123,8 +122,7 @@ def concatenate_planned(
     check_names(paths, place.path, overwrite=overwrite)
     done = Concatenated(str(place.path), files=len(paths))
     workers = jobs or default_jobs()
-    pool: Any = nullcontext(executor) if executor is not None else worker_pool(workers)
-    with understood(place.path), place.claimed(), pool as workforce:
+    with understood(place.path), place.claimed(), executor_for(executor, workers) as workforce:
         with done.timed("survey"):
             found = surveyed(paths, options, workforce, progress, keep_keys=keep_keys)
             found = sorted_inputs(found, options)

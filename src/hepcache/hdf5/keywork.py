@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from hepcache.errors import TableFileError
 from hepcache.hdf5.keys import EventTable, KeyRuns, joined, repeated_events
 from hepcache.hdf5.model import Column, Storage, text
+from hepcache.hdf5.opened import open_source
 from hepcache.hdf5.parts import Kinds, place_rows
-from hepcache.hdf5.rows import RowReader, Source, open_source
+from hepcache.hdf5.rows import RowReader, Source
 
 __all__ = ["FileKeys", "KeyTask", "Place", "find_keys", "read_values"]
 

@@ -8,13 +8,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.connection import wait as wait_for
 from typing import Any, TypeVar
 
-from hepcache.hdf5.rows import close_sources
+from hepcache.hdf5.opened import close_sources
 
-__all__ = ["InlineExecutor", "as_made", "begin_worker", "default_jobs", "nothing", "worker_pool"]
+__all__ = [
+    "InlineExecutor",
+    "as_made",
+    "begin_worker",
+    "default_jobs",
+    "executor_for",
+    "nothing",
+    "worker_pool",
+]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -62,6 +70,13 @@ def worker_pool(jobs: int | None = None) -> Iterator[Executor]:
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def executor_for(
+    executor: Executor | None, jobs: int | None = None
+) -> AbstractContextManager[Executor]:
+    """Return an executor that was given, which stays open, or worker processes of one's own."""
+    return worker_pool(jobs) if executor is None else nullcontext(executor)
 
 
 def begin_worker() -> None:

@@ -174,6 +174,13 @@ class EventTables:
         """
         return {name: self._column(name, *events.rows[self._group_of(name)]) for name in columns}
 
+    def column_bytes(self, columns: Sequence[str]) -> dict[str, int]:
+        """Return the bytes of all rows of columns."""
+        return {
+            name: self._place(name).column.row_bytes * self._length(self._group_of(name))
+            for name in columns
+        }
+
     def offsets(self, events: EventRange, group: str) -> NDArray[np.int64]:
         """Return where the rows of each event begin, shape ``(n_events + 1,)``, from 0 on."""
         self._group(group)

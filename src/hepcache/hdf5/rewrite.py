@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import h5py
 
@@ -17,7 +16,7 @@ from hepcache.hdf5.gather import gather, survey_all
 from hepcache.hdf5.options import TableOptions
 from hepcache.hdf5.outcome import Concatenated, Progress
 from hepcache.hdf5.place import OutputPlace
-from hepcache.hdf5.pool import worker_pool
+from hepcache.hdf5.pool import executor_for
 from hepcache.hdf5.virtual import name_from
 
 __all__ = ["link", "rechunk"]
@@ -108,8 +107,7 @@ def link(
         raise ConfigurationError("how", "virtual or external", how)
     check_names(paths, place.path, overwrite=overwrite)
     done = Concatenated(str(place.path), files=len(paths), groups=len(paths))
-    pool: Any = nullcontext(executor) if executor is not None else worker_pool(jobs)
-    with place.claimed(), pool as workforce:
+    with place.claimed(), executor_for(executor, jobs) as workforce:
         found = gather(survey_all(paths, workforce), attributes=False, keep_keys=True)
         _link_externally(paths, place, overwrite=overwrite)
     done.datasets = len(found.schema.columns)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +20,7 @@ from hepcache.hdf5.image import Image, UnsupportedLayoutError
 from hepcache.hdf5.library import open_library
 from hepcache.hdf5.model import Column, Storage
 
-__all__ = ["Piece", "RowReader", "Source", "close_sources", "is_direct", "open_source"]
+__all__ = ["Piece", "RowReader", "Source", "is_direct"]
 
 Piece = bytes | memoryview
 _DAMAGED: Any = (OSError, ValueError, RuntimeError, isal_zlib.IsalError, zlib_ng.error)
@@ -30,9 +28,7 @@ _UNWRITTEN = ChunkIndex(None, [], [])
 # ISA-L is the faster one, but takes a microsecond longer to begin.
 _inflate, _small_inflate = isal_zlib.decompress, zlib_ng.decompress
 _SMALL_BYTES = 80
-_MOST_MAPPED_BYTES = 768 << 20
 _MOST_READ_BYTES = 64 << 20
-_MOST_OPEN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,41 +257,3 @@ def _unshuffled(raw: bytes, itemsize: int) -> bytes:
 def _filled(storage: Storage, height: int, column: Column) -> bytes:
     nbytes = height * column.row_bytes
     return storage.fill * (nbytes // len(storage.fill)) if storage.fill else bytes(nbytes)
-
-
-class _Open(threading.local):
-    """What a thread has open; a reader remembers its last chunk, so none is shared."""
-
-    def __init__(self) -> None:
-        self.readers: OrderedDict[Source, RowReader] = OrderedDict()
-        self.mapped_bytes = 0
-
-    def close_oldest(self) -> None:
-        """Close the file used longest ago."""
-        _, reader = self.readers.popitem(last=False)
-        self.mapped_bytes -= reader.mapped_bytes
-        reader.close()
-
-
-_open = _Open()
-
-
-def close_sources() -> None:
-    """Close the files that this thread has open."""
-    while _open.readers:
-        _open.close_oldest()
-
-
-def open_source(source: Source) -> RowReader:
-    """Return this thread's reader of a file; those used longest ago are closed."""
-    reader = _open.readers.get(source)
-    if reader is not None:
-        _open.readers.move_to_end(source)
-        return reader
-    while _open.readers and (
-        len(_open.readers) >= _MOST_OPEN or _open.mapped_bytes > _MOST_MAPPED_BYTES
-    ):
-        _open.close_oldest()
-    reader = _open.readers[source] = RowReader(source)
-    _open.mapped_bytes += reader.mapped_bytes
-    return reader

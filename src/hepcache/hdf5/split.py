@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from hepcache.hdf5.outcome import Concatenated, Progress
 from hepcache.hdf5.partition import Keys, as_runs
 from hepcache.hdf5.place import OutputPlace
 from hepcache.hdf5.plan import make_plan
-from hepcache.hdf5.pool import default_jobs, worker_pool
+from hepcache.hdf5.pool import default_jobs, executor_for
 from hepcache.hdf5.reader import EventRange, EventTables
 
 __all__ = ["ranges_table", "split"]
@@ -71,8 +70,7 @@ def split(
     for name in names:
         if name.exists() and not overwrite:
             raise TableFileError(str(name), "exists; use --overwrite to replace it")
-    pool: Any = nullcontext(executor) if executor is not None else worker_pool(jobs)
-    with pool as workforce:
+    with executor_for(executor, jobs) as workforce:
         made = []
         for name, one in zip(names, ranges, strict=True):
             done = Concatenated(str(name), files=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from hepcache.hdf5.check import check_keys
 from hepcache.hdf5.gather import Inputs, gather, survey_all
 from hepcache.hdf5.library import open_library
 from hepcache.hdf5.model import Column, text
-from hepcache.hdf5.pool import as_made, worker_pool
+from hepcache.hdf5.pool import as_made, executor_for
 from hepcache.hdf5.survey import understood_file
 
 __all__ = ["verify"]
@@ -71,9 +70,8 @@ def verify(
         A file can't be read; groups or datasets are not the same.
     """
     name, paths = os.fspath(out), [os.fspath(path) for path in inputs]
-    pool: Any = nullcontext(executor) if executor is not None else worker_pool(jobs)
     problems: dict[str, str] = {}
-    with pool as workforce:
+    with executor_for(executor, jobs) as workforce:
         tables = survey_all([*paths, name], workforce, direct=False)
         found = gather(tables, key=key, attributes=attributes)
         problems |= _length_problems(found, name)

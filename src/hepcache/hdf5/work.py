@@ -14,8 +14,9 @@ from hepcache.hdf5.codecs import Encoding, encode
 from hepcache.hdf5.image import Places
 from hepcache.hdf5.keys import KeyRuns, unpack
 from hepcache.hdf5.model import Column
+from hepcache.hdf5.opened import open_source
 from hepcache.hdf5.parts import Kind, Kinds, place_rows
-from hepcache.hdf5.rows import Source, open_source
+from hepcache.hdf5.rows import Source
 
 __all__ = [
     "ChunkJob",
