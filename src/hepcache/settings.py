@@ -71,6 +71,10 @@ class Settings:
         File that holds the emulated link's state, or ``None``.
     origin_retries
         Attempts after a transient error of an origin.
+    origin_requests
+        Requests that all processes of a host have under way at one origin at most.
+    origin_ahead_bytes
+        Bytes that each process fetches for its next chunks at most; 0 for none.
     """
 
     host: str
@@ -95,6 +99,8 @@ class Settings:
     origin_bandwidth: float | None
     origin_bandwidth_state: Path | None
     origin_retries: int
+    origin_requests: int
+    origin_ahead_bytes: int
 
 
 def settings() -> Settings:
@@ -142,6 +148,8 @@ def settings() -> Settings:
         else float(_bytes("origin.bandwidth", bandwidth)),
         origin_bandwidth_state=None if state is None else Path(state),
         origin_retries=int(_get("origin.retries")),
+        origin_requests=_positive("origin.requests"),
+        origin_ahead_bytes=_bytes("origin.ahead", _get("origin.ahead")),
     )
 
 

@@ -32,7 +32,10 @@ class ReadLog:
     cache_bytes
         Bytes taken from the SSD.
     origin_bytes
-        Bytes requested from the origin.
+        Bytes that came from the origin.
+    requested_bytes, used_bytes
+        Bytes asked of the origin, each time they were; and those of the
+        baskets wanted, without gaps, metadata and what was fetched in vain.
     read_s, decode_s
         Seconds spent waiting for bytes, and decoding them.
     columns
@@ -46,6 +49,8 @@ class ReadLog:
     read_s: float = 0.0
     decode_s: float = 0.0
     columns: set[str] = field(default_factory=set)
+    requested_bytes: int = 0
+    used_bytes: int = 0
 
     def count(self, cause: Cause, nbytes: int) -> None:
         """Count one column of one segment of ``nbytes`` decoded bytes."""
@@ -76,9 +81,12 @@ class ChunkRecord:
     causes, cause_bytes
         Columns of segments, and their decoded bytes, by cause.
     cache_bytes, origin_bytes
-        Bytes from the SSD and bytes requested from the origin.
+        Bytes from the SSD and bytes that came from the origin.
     columns
         Number of columns touched.
+    requested_bytes, used_bytes
+        Bytes asked of the origin, and those of the baskets wanted; see
+        :class:`ReadLog`.
     """
 
     dataset: str
@@ -102,6 +110,8 @@ class ChunkRecord:
     cache_bytes: int
     origin_bytes: int
     columns: int
+    requested_bytes: int = 0
+    used_bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON-ready values."""

@@ -27,7 +27,12 @@ def test_version_1_stays_readable(make_record, make_chunk):
     """The golden file was written by the first version of the schema; it never changes."""
     record = RunRecord.read(GOLDEN)
     golden = json.loads(GOLDEN.read_text())
-    assert {name: record.to_dict()[name] for name in golden} == golden
+    found = {name: record.to_dict()[name] for name in golden}
+    for one, before in zip(found["chunks"], golden["chunks"], strict=True):
+        for name in one.keys() - before.keys():
+            # Counted only since a later version.
+            assert one.pop(name) == 0
+    assert found == golden
     assert record.chunks[0].causes == {"miss": 3}
     assert record.hosts == {"host-0": 1, "host-1": 1}
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hepcache.columns.baskets import Basket, BasketError
 
-__all__ = ["Plan", "counter_of", "plan"]
+__all__ = ["Plan", "counter_of", "plan", "stored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,44 @@ def plan(branch: Any, start: int, stop: int) -> Plan | None:
     if number is None or not _plain(number) or start == stop or branch.embedded_baskets:
         return None
     offsets = branch.entry_offsets
-    first, last = bisect_right(offsets, start) - 1, bisect_left(offsets, stop)
+    first, last = _basket_range(offsets, start, stop)
     low, high = start - offsets[first], stop - offsets[first]
     if not flat and (low, offsets[last]) != (0, stop):
         # Lists can only be cut with their counts; uproot has them at hand.
         return None
+    baskets = _baskets(branch, first, last)
+    return Plan(baskets, number.from_dtype, number.to_dtype, low, high, flat)
+
+
+def stored(branch: Any, start: int, stop: int) -> tuple[Basket, ...]:
+    """Return the baskets of a branch, and of those below it, that hold an entry range.
+
+    Parameters
+    ----------
+    branch
+        An uproot TBranch.
+    start, stop
+        Entry range.
+    """
+    found: list[Basket] = []
+    for one in (branch, *getattr(branch, "recursive_branches", ())):
+        if start < stop and one.num_baskets > len(one.embedded_baskets):
+            first, last = _basket_range(one.entry_offsets, start, stop)
+            found += _baskets(one, first, min(last, len(one.member("fBasketSeek"))))
+    return tuple(basket for basket in found if basket.nbytes > 0)
+
+
+def _basket_range(offsets: Sequence[int], start: int, stop: int) -> tuple[int, int]:
+    return bisect_right(offsets, start) - 1, bisect_left(offsets, stop)
+
+
+def _baskets(branch: Any, first: int, last: int) -> tuple[Basket, ...]:
+    offsets = branch.entry_offsets
     seeks, sizes = branch.member("fBasketSeek"), branch.member("fBasketBytes")
-    baskets = tuple(
+    return tuple(
         Basket(branch.name, int(seeks[i]), int(sizes[i]), offsets[i + 1] - offsets[i])
         for i in range(first, last)
     )
-    return Plan(baskets, number.from_dtype, number.to_dtype, low, high, flat)
 
 
 def counted_content(branch: Any) -> Any:

@@ -14,13 +14,15 @@ import awkward as ak
 import uproot
 from uproot.behaviors.RNTuple import HasFields
 
-from hepcache.columns.baskets import coalesced, decoded
+from hepcache.columns.baskets import Basket, Piece, coalesced, decoded
 from hepcache.columns.column import Column, Counted, Flat, Nested, Values
 from hepcache.columns.origin import Origin, open_origin
-from hepcache.columns.plan import Plan, counter_of, plan
+from hepcache.columns.plan import Plan, counter_of, plan, stored
 from hepcache.columns.source import TreeRef
+from hepcache.columns.transport import Range
 from hepcache.errors import OriginError, UnknownColumnError
 from hepcache.fileset import FileRecord, look
+from hepcache.fileset.freshness import storage_options
 from hepcache.telemetry import ReadLog
 
 __all__ = ["UprootSource", "column_names", "forget_sources", "open_source"]
@@ -28,9 +30,6 @@ __all__ = ["UprootSource", "column_names", "forget_sources", "open_source"]
 # A tree of 2656 branches takes most of a second to parse, so trees stay open
 # in the process from chunk to chunk; few, because each takes tens of MB.
 _KEEP_OPEN = 4
-# Unwanted bytes between two wanted baskets that cost less than another
-# request, and the longest request.
-_GAP, _MOST = 64 * 1024, 16 * 1024 * 1024
 _open: OrderedDict[TreeRef, UprootSource] = OrderedDict()
 _lock = threading.Lock()
 
@@ -52,7 +51,7 @@ class UprootSource:
     def __init__(self, ref: TreeRef) -> None:
         self.ref = ref
         self._turn = threading.RLock()
-        self._origin: Origin = open_origin(ref.path, ref.options.get("storage_options"))
+        self._origin: Origin = open_origin(ref.path, storage_options(ref.options))
         try:
             self._file: Any = uproot.open(self._origin, **_uproot_options(ref))
             self.tree: Any = self._file[ref.tree]
@@ -63,12 +62,11 @@ class UprootSource:
         except Exception as error:
             self.close()
             raise OriginError(ref.path, f"{type(error).__name__}: {error}") from error
-        self._reported_bytes = 0
-        self._reported_s = 0.0
+        self._reported = 0, 0
 
     def _check(self) -> None:
         if self.ref.validator:
-            passed = self.ref.options.get("storage_options")
+            passed = storage_options(self.ref.options)
             if look(self.ref.path, passed).validator != self.ref.validator:
                 raise OriginError(
                     self.ref.path,
@@ -88,25 +86,30 @@ class UprootSource:
         """Return columns of the entries ``start`` to ``stop``; see :class:`Source`."""
         with self._turn:
             began = time.perf_counter()
-            waited_before = self._origin.waited_s
+            fetched_s, used_s = self._origin.fetch_s, self._origin.use_s
             try:
-                columns = self._columns(names, start, stop)
+                columns = self._columns(names, start, stop, log)
             except (UnknownColumnError, OriginError):
                 raise
             except Exception as error:
                 problem = f"entries {start} to {stop}: {type(error).__name__}: {error}"
                 raise OriginError(self.ref.path, problem) from error
-            waited_s = self._origin.waited_s - waited_before
+            passed_s = time.perf_counter() - began
+            fetched_s, used_s = self._origin.fetch_s - fetched_s, self._origin.use_s - used_s
+            # Threads' seconds overlap; what has passed is shared out among them.
+            waited_s = fetched_s * passed_s / max(passed_s, fetched_s + used_s)
             log.read_s += waited_s
-            log.decode_s += time.perf_counter() - began - waited_s
+            log.decode_s += passed_s - waited_s
             self.account(log)
             return columns
 
-    def _columns(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
+    def _columns(
+        self, names: Sequence[str], start: int, stop: int, log: ReadLog
+    ) -> dict[str, Column]:
         plans = {name: plan(self._branch(name), start, stop) for name in names}
         direct = {name: one for name, one in plans.items() if one is not None}
-        values = self._direct(direct)
-        layouts = self._layouts([name for name in names if name not in direct], start, stop)
+        values = self._direct(direct, log)
+        layouts = self._layouts([name for name in names if name not in direct], start, stop, log)
         columns: dict[str, Column] = {}
         for name in names:
             counter = self.counter(name)
@@ -118,26 +121,53 @@ class UprootSource:
                 columns[name] = Counted(stop - start, values[name], counter)
         return columns
 
-    def _direct(self, plans: Mapping[str, Plan]) -> dict[str, Values]:
+    def _direct(self, plans: Mapping[str, Plan], log: ReadLog) -> dict[str, Values]:
         baskets = [basket for one in plans.values() for basket in one.baskets]
         found: list[Values | None] = [None] * len(baskets)
         dtypes = [one.dtype for one in plans.values() for _ in one.baskets]
-        for piece in coalesced(baskets, gap=_GAP, most=_MOST):
-            raw = memoryview(self._origin.fetch(piece.start, piece.length))
-            for index in piece.baskets:
-                offset = baskets[index].seek - piece.start
+        pieces = self._pieces(baskets)
+
+        def use(number: int, raw: memoryview) -> None:
+            for index in pieces[number].baskets:
+                offset = baskets[index].seek - pieces[number].start
                 data = raw[offset : offset + baskets[index].nbytes]
                 found[index] = decoded(baskets[index], data, dtypes[index])
+
+        self._origin.gather([(piece.start, piece.length) for piece in pieces], use)
+        log.used_bytes += sum(basket.nbytes for basket in baskets)
         parts = iter(found)
         return {
             name: one.assembled([next(parts) for _ in one.baskets]) for name, one in plans.items()
         }
 
+    def _pieces(self, baskets: Sequence[Basket]) -> list[Piece]:
+        return coalesced(baskets, gap=self._origin.gap_bytes, most=self._origin.most_bytes)
+
+    def expect(self, names: Sequence[str], start: int, stop: int) -> list[Range]:
+        """Begin to fetch what :meth:`read` will need; return the ranges of the file.
+
+        Parameters
+        ----------
+        names, start, stop
+            As :meth:`read` will be given them.
+        """
+        with self._turn:
+            plans = [plan(self._branch(name), start, stop) for name in names]
+        baskets = [basket for one in plans if one is not None for basket in one.baskets]
+        ranges = [(piece.start, piece.length) for piece in self._pieces(baskets)]
+        self._origin.expect(ranges)
+        return ranges
+
+    def forget(self, ranges: Sequence[Range]) -> None:
+        """Drop ranges that were expected and not read."""
+        self._origin.forget(ranges)
+
     def account(self, log: ReadLog) -> None:
-        """Count in ``log`` what was requested from the origin since the last call."""
-        total = self._origin.requested_bytes
-        log.origin_bytes += total - self._reported_bytes
-        self._reported_bytes = total
+        """Count in ``log`` what was asked of the origin since the last call."""
+        requested, came = self._origin.requested_bytes, self._origin.read_bytes
+        log.requested_bytes += requested - self._reported[0]
+        log.origin_bytes += came - self._reported[1]
+        self._reported = requested, came
 
     def _branch(self, name: str) -> Any:
         try:
@@ -151,16 +181,25 @@ class UprootSource:
         return counter_of(self._branch(name))
 
     def _layouts(
-        self, names: Sequence[str], start: int, stop: int
+        self, names: Sequence[str], start: int, stop: int, log: ReadLog
     ) -> dict[str, ak.contents.Content]:
         """Return what uproot makes of columns that can't be read directly."""
         options = {"entry_start": start, "entry_stop": stop}
         if names and isinstance(self.tree, HasFields):
             # One call: uproot walks all fields of an RNTuple in each.
-            wanted = set(names)
+            wanted, came = set(names), self._origin.read_bytes
             record = self.tree.arrays(filter_name=wanted.__contains__, **options).layout
+            log.used_bytes += self._origin.read_bytes - came
             return {name: record.content(name) for name in names}
-        return {name: self.tree[name].array(**options).layout for name in names}
+        baskets = [one for name in names for one in stored(self._branch(name), start, stop)]
+        log.used_bytes += sum(basket.nbytes for basket in baskets)
+        ranges = [(piece.start, piece.length) for piece in self._pieces(baskets)]
+        # uproot asks for one basket after the other; together they come sooner.
+        self._origin.expect(ranges)
+        try:
+            return {name: self.tree[name].array(**options).layout for name in names}
+        finally:
+            self._origin.forget(ranges)
 
     def close(self) -> None:
         """Close the file."""
@@ -234,5 +273,6 @@ def forget_sources() -> None:
 def _uproot_options(ref: TreeRef) -> dict[str, Any]:
     # The handler is ours, and what only concerns other handlers has no effect.
     ignored = {"handler", "storage_options", "timeout", "num_workers", "use_threads"}
+    ignored |= storage_options(ref.options).keys()
     options = {key: value for key, value in ref.options.items() if key not in ignored}
     return {**options, "use_threads": False}

@@ -14,7 +14,9 @@ from typing import Any
 import fsspec
 
 from hepcache.errors import BadFileError
-from hepcache.fileset.paths import is_url, location
+from hepcache.fileset.paths import is_url, location, without_credentials
+from hepcache.fileset.transient import retried, words
+from hepcache.settings import settings
 
 __all__ = ["Freshness", "look", "storage_options"]
 
@@ -72,8 +74,13 @@ def look(path: str, options: Mapping[str, Any] | None = None) -> Freshness:
 
 
 def storage_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of ``uproot.open``'s options that it hands on to fsspec."""
-    return {key: value for key, value in options.items() if key not in _OWN_OPTIONS}
+    """Return those of ``uproot.open``'s options that it hands on to fsspec.
+
+    Those in ``storage_options`` are meant for it too, as other libraries have them.
+    """
+    nested: Mapping[str, Any] = options.get("storage_options") or {}
+    own = {*_OWN_OPTIONS, "storage_options"}
+    return {**{key: value for key, value in options.items() if key not in own}, **nested}
 
 
 def _look_local(path: str) -> Freshness:
@@ -111,19 +118,25 @@ def _missing(place: Path) -> str:
 
 
 def _look_remote(path: str, options: Mapping[str, Any]) -> Freshness:
-    try:
+    public = without_credentials(path)
+
+    def ask() -> Any:
         filesystem, inner = fsspec.core.url_to_fs(path, **options)
         filesystem.invalidate_cache(inner)
-        info = filesystem.info(inner)
+        return filesystem.info(inner)
+
+    try:
+        info = retried(ask, settings().origin_retries)
     except ImportError as error:
-        raise BadFileError({path: f"{error}"}) from error
+        reason = f"{error}; say: pip install 'hepcache[remote]'"
+        raise BadFileError({public: reason}) from error
     except FileNotFoundError as error:
-        raise BadFileError({path: _remote_reason(error)}) from error
+        raise BadFileError({public: _remote_reason(error)}) from error
     except Exception as error:  # each protocol has its own tree of errors
-        raise BadFileError({path: f"{type(error).__name__}: {error}"}) from error
+        raise BadFileError({public: words(error)}) from error
     size = info.get("size")
     if info.get("type", "file") != "file" or size is None:
-        raise BadFileError({path: "the server gives no size; is it a file?"})
+        raise BadFileError({public: "the server gives no size; is it a file?"})
     marks = [f"{info[key]}" for key in _CHANGES if info.get(key) is not None]
     settled = bool(marks) and not any(map(_just_now, marks))
     return Freshness(int(size), "-".join([f"{size}", *marks]), settled)
@@ -142,4 +155,4 @@ def _remote_reason(error: FileNotFoundError) -> str:
     cause = error.__cause__
     if cause is None or getattr(cause, "status", None) == 404:
         return "no such file on the server"
-    return f"{type(cause).__name__}: {cause}"
+    return words(cause)

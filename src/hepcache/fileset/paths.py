@@ -14,10 +14,17 @@ import fsspec
 
 from hepcache.errors import BadFilesetError
 
-__all__ = ["find_files", "is_url", "label_directories", "location", "split_tree"]
+__all__ = [
+    "find_files", "is_url", "label_directories", "location", "split_tree", "without_credentials",
+]  # fmt: skip
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://|^[a-z]+::")
 _TREE = re.compile(r"^(?P<path>.*\.root):(?P<tree>[^:]+)$")
+_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
+_SECRET = re.compile(
+    r"(?i)([?&][^=&\s]*(?:auth|cred|key|pass|policy|secret|sig|token)[^=&\s]*)=[^&\s'\"]+"
+)
+_BEARER = re.compile(r"(?i)(\bbearer(?:\s|%20)+|authorization\W+basic\s+)[\w.~+/=%-]{8,}")
 
 
 def is_url(path: str) -> bool:
@@ -41,6 +48,25 @@ def location(path: str) -> str:
         path = unquote(urlsplit(path).path)
     # Not resolved: a link may be pointed at another file tomorrow.
     return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
+
+
+def without_credentials(text: str) -> str:
+    """Return a text in which passwords, signatures and tokens of URLs are hidden.
+
+    Parameters
+    ----------
+    text
+        A URL, or a message that has some in it.
+
+    Examples
+    --------
+    >>> without_credentials("https://me:secret@host/a.root?X-Amz-Signature=12ab&part=1")
+    'https://me:***@host/a.root?X-Amz-Signature=***&part=1'
+    >>> without_credentials("root://host//a.root")
+    'root://host//a.root'
+    """
+    text = _PASSWORD.sub(r"\1:***@", text)
+    return _BEARER.sub(r"\1***", _SECRET.sub(r"\1=***", text))
 
 
 def split_tree(path: str) -> tuple[str, str | None]:

@@ -21,8 +21,10 @@ from hepcache.fileset.describe import (
 )
 from hepcache.fileset.freshness import Freshness, look, storage_options
 from hepcache.fileset.model import FileRecord
-from hepcache.fileset.paths import is_url, location
+from hepcache.fileset.paths import is_url, location, without_credentials
+from hepcache.fileset.transient import retried
 from hepcache.fileset.ttree import NotPlainError, read_plain_tree
+from hepcache.settings import settings
 
 __all__ = ["examine", "probe"]
 
@@ -74,15 +76,25 @@ def examine(
 def _open(path: str, tree: str | None, options: Mapping[str, Any], fresh: Freshness) -> FileRecord:
     place = location(path)
     _check_head(path, place, fresh.size)
+    passed = {key: value for key, value in options.items() if key != "storage_options"}
+    flat = {**passed, **storage_options(options)}
     try:
-        with uproot.open({place: None}, **options) as directory:
-            _check_end(path, directory.file.fEND, fresh.size)
-            name = _find_tree(path, directory, tree)
-            return _describe(place, directory, name, fresh)
+        return retried(
+            lambda: _examined(path, place, tree, flat, fresh), settings().origin_retries
+        )
     except BadFileError:
         raise
     except Exception as error:  # uproot raises whatever the bytes lead it to
         raise BadFileError({path: _reason(error)}) from error
+
+
+def _examined(
+    path: str, place: str, tree: str | None, options: Mapping[str, Any], fresh: Freshness
+) -> FileRecord:
+    with uproot.open({place: None}, **options) as directory:
+        _check_end(path, directory.file.fEND, fresh.size)
+        name = _find_tree(path, directory, tree)
+        return _describe(place, directory, name, fresh)
 
 
 def _check_head(path: str, place: str, size: int) -> None:
@@ -106,7 +118,8 @@ def _check_end(path: str, end: int, size: int) -> None:
 
 def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"damaged or unreadable ({type(error).__name__}: {lines[0] if lines else 'no details'})"
+    reason = f"{type(error).__name__}: {lines[0] if lines else 'no details'}"
+    return f"damaged or unreadable ({without_credentials(reason)})"
 
 
 def _find_tree(path: str, directory: Any, tree: str | None) -> str:

@@ -241,6 +241,8 @@ def _record(item: Chunk, log: ReadLog, clock: _Clock) -> ChunkRecord:
         cache_bytes=log.cache_bytes,
         origin_bytes=log.origin_bytes,
         columns=len(log.columns),
+        requested_bytes=log.requested_bytes,
+        used_bytes=log.used_bytes,
     )
 
 

@@ -181,4 +181,6 @@ def check_schema(data: Mapping[str, Any], schema: str, version: int, path: str) 
 
 
 def _chunk(data: Mapping[str, Any]) -> ChunkRecord:
-    return ChunkRecord(**{name: data[name] for name in _CHUNK_FIELDS})
+    # Records of before these were counted lack them.
+    later = {"requested_bytes": 0, "used_bytes": 0}
+    return ChunkRecord(**{name: {**later, **data}[name] for name in _CHUNK_FIELDS})

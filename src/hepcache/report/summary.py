@@ -78,7 +78,10 @@ class Summary:
     hit_ratio_bytes
         The same by decoded bytes.
     cache_bytes, origin_bytes
-        Bytes from SSDs and bytes requested from the origin.
+        Bytes from SSDs and bytes that came from the origin.
+    requested_bytes, used_bytes
+        Bytes that were asked of the origin, and those of the baskets wanted,
+        without gaps, metadata and what was fetched in vain.
     causes, cause_bytes
         Columns of segments and their decoded bytes by cause, all causes named.
     stolen_chunks
@@ -109,6 +112,8 @@ class Summary:
     hit_ratio_bytes: float
     cache_bytes: int
     origin_bytes: int
+    requested_bytes: int
+    used_bytes: int
     causes: Mapping[str, int]
     cause_bytes: Mapping[str, int]
     stolen_chunks: int
@@ -175,6 +180,8 @@ def summarise(record: RunRecord) -> Summary:
         hit_ratio_bytes=_hit_ratio(cause_bytes),
         cache_bytes=sum(chunk.cache_bytes for chunk in chunks),
         origin_bytes=sum(chunk.origin_bytes for chunk in chunks),
+        requested_bytes=sum(chunk.requested_bytes for chunk in chunks),
+        used_bytes=sum(chunk.used_bytes for chunk in chunks),
         causes=causes,
         cause_bytes=cause_bytes,
         stolen_chunks=sum(_is_stolen(chunk) for chunk in chunks),

@@ -74,9 +74,13 @@ def stored_text(summaries: Sequence[Summary]) -> str | None:
         return None
     raw = sum(one.stored_raw_bytes for one in summaries)
     origin = sum(one.origin_bytes for one in summaries)
+    requested = sum(one.requested_bytes for one in summaries)
+    used = sum(one.used_bytes for one in summaries)
+    # Records of before these were counted have zeros.
+    detail = f" ({bytes_text(requested)} requested, {bytes_text(used)} used)" if requested else ""
     return (
         f"SSDs received {bytes_text(stored)} ({bytes_text(raw)} decoded) "
-        f"for {bytes_text(origin)} read at the origin."
+        f"for {bytes_text(origin)} read at the origin{detail}."
     )
 
 
