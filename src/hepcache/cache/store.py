@@ -249,6 +249,10 @@ class ColumnCache:
         """Return ``(uuid, tree)`` -> first entry of a segment -> bytes and columns held."""
         return self._residency.held()
 
+    def has(self, key: ColumnKey) -> bool:
+        """Tell whether a column is stored or about to be, without looking at it."""
+        return key in self._pending or os.path.exists(self.layout.column(key))  # noqa: PTH110
+
     def holds(self, uuid: str, tag: str) -> bool:
         """Tell whether any column of one content of a file is stored."""
         return os.path.isdir(self.layout.file(uuid, tag))  # noqa: PTH112

@@ -143,20 +143,27 @@ class UprootSource:
     def _pieces(self, baskets: Sequence[Basket]) -> list[Piece]:
         return coalesced(baskets, gap=self._origin.gap_bytes, most=self._origin.most_bytes)
 
-    def expect(self, names: Sequence[str], start: int, stop: int) -> list[Range]:
-        """Begin to fetch what :meth:`read` will need; return the ranges of the file.
+    def has(self, name: str) -> bool:
+        """Tell whether there is a column of this name."""
+        return name in self.tree
+
+    def ranges(self, names: Sequence[str], start: int, stop: int) -> list[Range]:
+        """Return the ranges of the file that :meth:`read` will need.
 
         Parameters
         ----------
         names, start, stop
-            As :meth:`read` will be given them.
+            As :meth:`read` will be given them. Of columns that uproot has to
+            read nothing is known.
         """
         with self._turn:
             plans = [plan(self._branch(name), start, stop) for name in names]
         baskets = [basket for one in plans if one is not None for basket in one.baskets]
-        ranges = [(piece.start, piece.length) for piece in self._pieces(baskets)]
+        return [(piece.start, piece.length) for piece in self._pieces(baskets)]
+
+    def expect(self, ranges: Sequence[Range]) -> None:
+        """Begin to fetch ranges that will be read."""
         self._origin.expect(ranges)
-        return ranges
 
     def forget(self, ranges: Sequence[Range]) -> None:
         """Drop ranges that were expected and not read."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,10 @@ from distributed import get_worker
 from hepcache.chunks.segments import segment_of
 from hepcache.columns import Reader, TreeRef, open_source
 from hepcache.errors import ProcessorError
+from hepcache.process.ahead import Next, lookout
 from hepcache.process.events import EventsFactory, ReaderMapping
 from hepcache.process.forms import schema_form
+from hepcache.process.upcoming import upcoming
 from hepcache.process.upstream import Accessed, WorkItem, key_to_tuple
 from hepcache.process.worker import cache_of, note_file, note_refill, task_owner, worker_host
 from hepcache.settings import settings
@@ -127,19 +130,28 @@ def process_chunk(
     clock = _Clock()
     log = ReadLog()
     accessed: list[Accessed] = []
-    events, reader, columns = _events(
-        item, schema, metadata, log, accessed, uproot_options, iteritems_options, buffer_cache()
-    )
-    clock.opened()
-    if item.preload:
-        reader.prefetch(sorted(item.preload & columns), item.entrystart, item.entrystop)
-    try:
-        process = processor.process if isinstance(processor, ProcessorABC) else processor
-        out = process(events)
-    except Exception as error:
-        raise ProcessorError(
-            f"Failed processing file: {item.plain()!r}. The error was: {error!r}."
-        ) from error
+    kind = _kind(processor, schema)
+    with _looking_ahead(item, kind, uproot_options, log):
+        events, reader, columns = _events(
+            item, schema, metadata, log, accessed, uproot_options, iteritems_options,
+            buffer_cache(),
+        )  # fmt: skip
+        clock.opened()
+        # What is known to be touched is read together, not when each is touched.
+        preload = frozenset(item.preload or ())
+        learned = lookout.columns(f"{kind}/{item.dataset}") - preload
+        wanted = sorted((preload | learned) & columns)
+        reader.prefetch(wanted, item.entrystart, item.entrystop)
+        try:
+            process = processor.process if isinstance(processor, ProcessorABC) else processor
+            out = process(events)
+        except Exception as error:
+            raise ProcessorError(
+                f"Failed processing file: {item.plain()!r}. The error was: {error!r}."
+            ) from error
+    touched = {one.branch for one in accessed}
+    lookout.learn(f"{kind}/{item.dataset}", touched)
+    log.columns -= learned - touched
     if out is None:
         raise ValueError(
             "Output of process() should not be None. Make sure your processor's process() "
@@ -155,6 +167,41 @@ def process_chunk(
     filled = log.origin_bytes > 0
     note_file(item.uuid, item.tag, item.filename, item.dataset, filled=filled)
     return {**result, RECORDS: [_record(item, log, clock)], COLUMNS: set(log.columns)}
+
+
+@contextmanager
+def _looking_ahead(
+    item: Chunk, kind: str, uproot_options: Mapping[str, Any], log: ReadLog
+) -> Iterator[None]:
+    """Fetch for the chunks that follow, while this one is processed."""
+
+    def next_one(chunk: Chunk) -> Next:
+        columns = lookout.columns(f"{kind}/{chunk.dataset}").union(chunk.preload or ())
+        ref = _tree_ref(chunk, uproot_options)
+        return Next(ref, chunk.entrystart, chunk.entrystop, columns)
+
+    # Where nothing was missing there is nothing to fetch, and nothing to pay for looking.
+    items = upcoming() if lookout.missing else []
+    following = [next_one(one) for one in items if isinstance(one, Chunk)]
+    chunk = next_one(item)
+    lookout.begin(chunk, cache_of(chunk.ref.path), following)
+    try:
+        yield
+    finally:
+        lookout.end(chunk, missing=log.origin_bytes > 0)
+
+
+def _kind(processor: Any, schema: type[BaseSchema]) -> str:
+    """Return the name of a kind of work, whose chunks touch much the same columns."""
+    one = processor if hasattr(processor, "__qualname__") else type(processor)
+    return f"{one.__module__}.{one.__qualname__}/{schema.__qualname__}"
+
+
+def _tree_ref(item: Chunk, uproot_options: Mapping[str, Any]) -> TreeRef:
+    return TreeRef(
+        item.filename, item.treename, item.uuid, item.tag, item.validator, item.boundaries,
+        dict(uproot_options), item.replaces,
+    )  # fmt: skip
 
 
 class _Clock:
@@ -195,10 +242,7 @@ def _events(
     buffer_cache: MutableMapping[str, Any] | None,
 ) -> tuple[Any, Reader, frozenset[str]]:
     """Return a chunk's events, what reads their columns, and the names of those there are."""
-    ref = TreeRef(
-        item.filename, item.treename, item.uuid, item.tag, item.validator, item.boundaries,
-        dict(uproot_options), item.replaces,
-    )  # fmt: skip
+    ref = _tree_ref(item, uproot_options)
     cache = cache_of(ref.path)
     form = schema_form(ref, schema, cache, iteritems_options, log)
     guest = settings().admit == "repeated" and task_owner() not in ("", worker_host())

@@ -20,6 +20,7 @@ from hepcache.columns import forget_sources
 from hepcache.fileset.paths import location
 from hepcache.placement.plugin import METRIC, OWNER
 from hepcache.placement.residency import Holding, pack
+from hepcache.process.ahead import lookout
 from hepcache.process.forms import forget_forms
 from hepcache.settings import settings
 from hepcache.telemetry import ReadLog
@@ -75,7 +76,10 @@ class _Membership:
         self._generation: int | None = None
         self._holdings: Any = None
 
-    def __call__(self, worker: Worker) -> dict[str, Any]:  # noqa: ARG002 - Dask passes it
+    def __call__(self, worker: Worker) -> dict[str, Any]:
+        if not (worker.state.executing or worker.state.ready):
+            # A run that was cancelled tells nobody else.
+            lookout.drop()
         caches = _caches()
         generation = sum(cache.generation for cache in caches)
         if generation != self._generation:
@@ -217,5 +221,6 @@ def forget() -> None:
         _cache = _group_cache = None
         _settled = (0, 0)
     _noted.clear()
+    lookout.drop()
     forget_sources()
     forget_forms()

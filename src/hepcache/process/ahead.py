@@ -1,0 +1,224 @@
+"""Fetching ahead: what the next chunks need comes while the current one computes.
+
+A process remembers which columns its last chunks of a kind of work touched.
+They are fetched together when the next such chunk begins, and the requests
+for the chunks after it go out before. All of that is memory and requests of
+this process: chunks that another worker takes over are forgotten, and nothing
+of them has reached the cache.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from hepcache.cache import ColumnCache
+from hepcache.cache.model import ColumnKey
+from hepcache.chunks.segments import overlapping
+from hepcache.columns import TreeRef, UprootSource, open_source
+from hepcache.columns.transport import Range
+from hepcache.settings import settings
+
+__all__ = ["Lookout", "Next", "lookout"]
+
+_MOST_CHUNKS = 3
+_MOST_KINDS = 256
+
+Segment = tuple[str, str, str, int]
+"""UUID, tag, tree and first entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A chunk that this worker will process soon.
+
+    Attributes
+    ----------
+    ref
+        Its tree.
+    start, stop
+        Entry range.
+    columns
+        What it will touch, as far as is known.
+    """
+
+    ref: TreeRef
+    start: int
+    stop: int
+    columns: frozenset[str] = field(compare=False)
+
+    @property
+    def segments(self) -> list[tuple[int, int]]:
+        """The segments that the chunk lies in."""
+        return overlapping(self.ref.boundaries, self.start, self.stop)
+
+    def names(self) -> set[Segment]:
+        """Return what tells its segments from all others."""
+        ref = self.ref
+        return {(ref.uuid, ref.tag, ref.tree, start) for start, _ in self.segments}
+
+
+@dataclass(slots=True)
+class _Expected:
+    """What was fetched ahead for one segment."""
+
+    source: UprootSource
+    ranges: list[Range]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(length for _, length in self.ranges)
+
+
+class Lookout:
+    """What a process fetches ahead, and what it has learned of its work.
+
+    Parameters
+    ----------
+    open_source
+        Opens a tree at its origin.
+
+    Notes
+    -----
+    Safe to use from several threads. The fetching is planned in a thread of
+    its own, because it may have to open a file.
+    """
+
+    def __init__(self, open_source: Callable[[TreeRef], UprootSource] = open_source) -> None:
+        self._open_source = open_source
+        self._expected: dict[Segment, _Expected] = {}
+        self._learned: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        self._running: Counter[Segment] = Counter()
+        self._wanted: set[Segment] = set()
+        self._lock = threading.Lock()
+        self._planner: ThreadPoolExecutor | None = None
+        self.missing = True
+        """Whether the last chunk had to read at its origin; if not, the next ones won't."""
+
+    def columns(self, work: str) -> frozenset[str]:
+        """Return the columns that a kind of work touches, as far as is known."""
+        last, before = self._learned.get(work, (frozenset(), frozenset()))
+        return last | before
+
+    def learn(self, work: str, touched: Iterable[str]) -> None:
+        """Remember what a chunk has touched; the last two count."""
+        last, _ = self._learned.pop(work, (frozenset(), frozenset()))
+        self._learned[work] = frozenset(touched), last
+        while len(self._learned) > _MOST_KINDS:
+            del self._learned[next(iter(self._learned))]
+
+    def begin(self, chunk: Next, cache: ColumnCache, following: Sequence[Next]) -> None:
+        """Note that a chunk begins, and fetch for those that follow.
+
+        Parameters
+        ----------
+        chunk
+            The chunk that begins.
+        cache
+            Where the columns may be already.
+        following
+            What this worker will process next, the nearest first.
+        """
+        coming = {name for one in following for name in one.names()}
+        with self._lock:
+            self._running.update(chunk.names())
+            self._wanted = coming
+            gone = self._expected.keys() - coming - self._running.keys()
+            dropped = [self._expected.pop(name) for name in gone]
+        for one in dropped:
+            one.source.forget(one.ranges)
+        budget = settings().origin_ahead_bytes
+        if budget:
+            for later in following[:_MOST_CHUNKS]:
+                if later.columns and not later.names() <= self._expected.keys():
+                    self._plan().submit(self._expect, later, cache, budget)
+
+    def end(self, chunk: Next, *, missing: bool) -> None:
+        """Note that a chunk is done, and whether it had to read at its origin."""
+        self.missing = missing
+        with self._lock:
+            self._running.subtract(chunk.names())
+            self._running = +self._running
+            names = chunk.names() - self._running.keys() - self._wanted
+            done = [self._expected.pop(name) for name in names if name in self._expected]
+        for one in done:
+            one.source.forget(one.ranges)
+
+    def drop(self) -> None:
+        """Forget all that was fetched ahead: no more work is waiting."""
+        with self._lock:
+            self._wanted = set()
+            gone = self._expected.keys() - self._running.keys()
+            dropped = [self._expected.pop(name) for name in gone]
+        for one in dropped:
+            one.source.forget(one.ranges)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that have come for later chunks or are on their way."""
+        with self._lock:
+            return sum(one.nbytes for one in self._expected.values())
+
+    def settle(self) -> None:
+        """Return when all that was planned so far is under way."""
+        self._plan().submit(lambda: None).result()
+
+    def _plan(self) -> ThreadPoolExecutor:
+        if self._planner is None:
+            self._planner = ThreadPoolExecutor(1, thread_name_prefix="hepcache-plan")
+        return self._planner
+
+    def _expect(self, chunk: Next, cache: ColumnCache, budget: int) -> None:
+        # Whatever goes wrong will again, where it is waited for and told.
+        with suppress(Exception):
+            for start, stop in chunk.segments:
+                name = (chunk.ref.uuid, chunk.ref.tag, chunk.ref.tree, start)
+                if self._needed(name):
+                    self._expect_segment(chunk, cache, (start, stop), name, budget)
+
+    def _needed(self, name: Segment) -> bool:
+        with self._lock:
+            others = name in self._running or name in self._expected
+            return name in self._wanted and not others
+
+    def _expect_segment(
+        self,
+        chunk: Next,
+        cache: ColumnCache,
+        segment: tuple[int, int],
+        name: Segment,
+        budget: int,
+    ) -> None:
+        def absent(columns: Iterable[str]) -> list[str]:
+            ref = chunk.ref
+            keys = (ColumnKey(ref.uuid, ref.tag, ref.tree, *segment, one) for one in columns)
+            return [key.column for key in keys if not cache.has(key)]
+
+        wanted = absent(sorted(chunk.columns))
+        if not wanted:
+            return
+        source = self._open_source(chunk.ref)
+        wanted = [one for one in wanted if source.has(one)]
+        counters = {source.counter(one) for one in wanted} - {None, *wanted}
+        ranges = source.ranges([*wanted, *absent(sorted(filter(None, counters)))], *segment)
+        expected = _Expected(source, ranges)
+        if not ranges or self.held_bytes + expected.nbytes > budget:
+            return
+        with self._lock:
+            # The chunk may have begun or been taken over meanwhile.
+            if name not in self._wanted or name in self._running:
+                return
+            self._expected[name] = expected
+        source.expect(ranges)
+        with self._lock:
+            dropped = self._expected.get(name) is not expected
+        if dropped:
+            source.forget(ranges)
+
+
+lookout = Lookout()
+"""That of this process."""
