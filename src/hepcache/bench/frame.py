@@ -51,6 +51,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.cycles",
         "The same 120 columns of the same events, cycle after cycle, caches cold first.",
     ),
+    "cold": Benchmark(
+        "hepcache.bench.origins",
+        "The cold cycle from a disk, a shaped link, https and root://, against plain coffea.",
+    ),
     "cache": Benchmark(
         "hepcache.bench.cache",
         "The cache's store against other stores of buffers; eviction policies on traces.",

@@ -157,6 +157,12 @@ class Lookout:
         for one in dropped:
             one.source.forget(one.ranges)
 
+    def forget(self) -> None:
+        """Forget what was learned as well: a cold start."""
+        self.drop()
+        self._learned.clear()
+        self.missing = True
+
     @property
     def held_bytes(self) -> int:
         """Bytes that have come for later chunks or are on their way."""

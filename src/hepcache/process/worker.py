@@ -221,6 +221,6 @@ def forget() -> None:
         _cache = _group_cache = None
         _settled = (0, 0)
     _noted.clear()
-    lookout.drop()
+    lookout.forget()
     forget_sources()
     forget_forms()

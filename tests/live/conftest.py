@@ -1,0 +1,64 @@
+"""What all live tests share: they skip where they can't run, but fail in CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from tests.live.network import Network
+
+CI = os.environ.get("CI", "").lower() == "true"
+
+
+def unable(reason: str) -> NoReturn:
+    """Skip with a reason; in CI nothing may be skipped, so fail."""
+    if CI:
+        pytest.fail(f"this machine can't run the test, and CI's must: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def install_packages(*packages: str, needs: str) -> None:
+    """Install Debian packages unless a command is there already."""
+    if shutil.which(needs):
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        unable(f"there is no {needs}; as root, say: apt-get install {' '.join(packages)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        done = subprocess.run(
+            ["apt-get", "-qq", *command], env=environment, capture_output=True, text=True,
+            timeout=600, check=False,
+        )  # fmt: skip
+    if not shutil.which(needs):
+        unable(f"apt-get install {' '.join(packages)} failed: {done.stderr[-400:]}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture(scope="session")
+def debian() -> Callable[..., None]:
+    """Install Debian packages, or skip."""
+    return install_packages
+
+
+@pytest.fixture(scope="session")
+def network(debian: Callable[..., None]) -> Iterator[Network]:
+    """Namespaces that are joined by a switch; each has a link of its own to it."""
+    if os.geteuid() != 0:
+        unable("network namespaces and shaped links need root")
+    debian("iproute2", needs="ip")
+    with Network() as network:
+        problem = network.check()
+        if problem:
+            unable(f"network namespaces or token buckets don't work here: {problem}")
+        yield network
