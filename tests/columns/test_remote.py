@@ -168,6 +168,8 @@ def test_what_is_expected_is_fetched_once_and_counted_when_asked_for(server: Htt
     file = open_origin(server.url("data.bin"))
     ranges = [(0, 1000), (5000, 1000)]
     file.expect(ranges)
+    for _ in ranges:
+        assert server.came.acquire(timeout=20)
     assert file.fetch(5100, 100) == DATA[5100:5200]
     assert file.fetch(5000, 1000) == DATA[5000:6000]
     assert file.read_bytes == 1000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import threading
 import time
@@ -15,11 +14,12 @@ from typing import Any
 from hepcache.columns.ahead import Ahead
 from hepcache.columns.limit import Limit
 from hepcache.columns.link import Link
+from hepcache.columns.requests import Requests, told
 from hepcache.columns.threads import foreground
-from hepcache.columns.transport import Changed, Range, Transport, open_transport
+from hepcache.columns.transport import Range, Transport, open_transport
 from hepcache.errors import OriginError
 from hepcache.fileset.paths import without_credentials
-from hepcache.fileset.transient import is_transient, pause_s, retried, words
+from hepcache.fileset.transient import retried
 from hepcache.settings import settings
 
 __all__ = ["Origin", "open_origin"]
@@ -43,8 +43,6 @@ class Origin(io.RawIOBase):
 
     Attributes
     ----------
-    requested_bytes, read_bytes
-        Bytes that were asked for, each time they were, and that came.
     fetch_s, use_s
         Seconds of threads: waiting for bytes, and in what was done with them.
 
@@ -63,12 +61,25 @@ class Origin(io.RawIOBase):
     ) -> None:
         super().__init__()
         self.path, self.size = path, transport.size
-        self.requested_bytes = self.read_bytes = 0
         self.fetch_s = self.use_s = 0.0
-        self._ahead = Ahead(lambda ranges: self._request(ranges, ahead=True), self._came_ahead)
-        self._transport, self._limit, self._link = transport, limit, link
-        self._retries, self._position = retries, 0
+        self._requests = Requests(path, transport, limit, link, retries)
+        # What is fetched ahead is counted for the chunk that asks for it.
+        self._ahead = Ahead(
+            lambda ranges: self._requests.fetch(ranges, ahead=True),
+            lambda nbytes: self._requests.count(nbytes, nbytes),
+        )
+        self._transport, self._position = transport, 0
         self._counts = threading.Lock()
+
+    @property
+    def requested_bytes(self) -> int:
+        """Bytes that were asked for, each time they were."""
+        return self._requests.requested_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that came."""
+        return self._requests.read_bytes
 
     @property
     def gap_bytes(self) -> int:
@@ -163,99 +174,13 @@ class Origin(io.RawIOBase):
         found = [self._ahead.take(*one) for one in ranges]
         missing = [number for number, data in enumerate(found) if data is None]
         if missing:
-            fetched = self._request([ranges[number] for number in missing])
+            fetched = self._requests.fetch([ranges[number] for number in missing])
             for number, data in zip(missing, fetched, strict=True):
                 found[number] = memoryview(data)
         return [data for data in found if data is not None]
 
-    def _request(self, ranges: Sequence[Range], *, ahead: bool = False) -> list[bytes]:
-        """Return ranges whole, after as many attempts as it takes and is allowed."""
-        parts: list[list[bytes]] = [[] for _ in ranges]
-        rest = list(ranges)
-        tried = 0
-        while any(length for _, length in rest):
-            wanted = [number for number, (_, length) in enumerate(rest) if length]
-            try:
-                self._ask(wanted, rest, parts, ahead=ahead)
-            except Exception as error:
-                # Whatever the library raises: each has its own tree of errors.
-                if isinstance(error, OriginError):
-                    raise
-                if tried == self._retries or not is_transient(error):
-                    raise self._error(error) from error
-                time.sleep(pause_s(tried))
-                tried += 1
-                self._renew()
-        return [one[0] if len(one) == 1 else b"".join(one) for one in parts]
-
-    def _ask(
-        self,
-        wanted: Sequence[int],
-        rest: list[Range],
-        parts: list[list[bytes]],
-        *,
-        ahead: bool,
-    ) -> None:
-        """Ask once for what is missing of some ranges, and note what came of each."""
-        asked = [rest[number] for number in wanted]
-        if not ahead:
-            self._count(requested_bytes=sum(length for _, length in asked))
-        if self._limit is None:
-            found = self._passed(asked)
-        else:
-            with self._limit.slot():
-                found = self._passed(asked)
-        came = sum(map(len, found))
-        if not ahead:
-            self._count(read_bytes=came)
-        for number, (start, length), data in zip(wanted, asked, found, strict=True):
-            if len(data) > length:
-                raise OriginError(
-                    self.path,
-                    f"it gave {len(data)} bytes where {length} were asked for at {start}: "
-                    "the server does not serve byte ranges",
-                )
-            if data:
-                parts[number].append(data)
-                rest[number] = start + len(data), length - len(data)
-        if not came:
-            # A read that ends early on an open file is how a replaced or
-            # half-synced NFS file shows: ask again, then give up.
-            start, length = asked[0]
-            raise OSError(errno.EIO, f"short read: of {length} bytes at {start} none came")
-
-    def _passed(self, ranges: Sequence[Range]) -> list[bytes]:
-        found = self._transport.read(ranges)
-        if self._link is not None:
-            self._link.take(sum(map(len, found)))
-        return found
-
-    def _renew(self) -> None:
-        try:
-            self._transport.renew()
-        except Changed as error:
-            raise self._error(error) from error
-        except Exception as error:
-            if not is_transient(error):
-                raise self._error(error) from error
-
-    def _error(self, error: BaseException) -> OriginError:
-        return OriginError(without_credentials(self.path), _told(error))
-
-    def _came_ahead(self, nbytes: int) -> None:
-        # What is fetched ahead is counted for the chunk that asks for it.
-        self._count(requested_bytes=nbytes, read_bytes=nbytes)
-
-    def _count(
-        self,
-        requested_bytes: int = 0,
-        read_bytes: int = 0,
-        fetch_s: float = 0.0,
-        use_s: float = 0.0,
-    ) -> None:
+    def _count(self, fetch_s: float = 0.0, use_s: float = 0.0) -> None:
         with self._counts:
-            self.requested_bytes += requested_bytes
-            self.read_bytes += read_bytes
             self.fetch_s += fetch_s
             self.use_s += use_s
 
@@ -320,18 +245,9 @@ def open_origin(path: str, options: Mapping[str, Any] | None = None) -> Origin:
     except ImportError as error:
         raise OriginError(public, f"{error}; say: pip install 'hepcache[remote]'") from error
     except Exception as error:  # each library has its own tree of errors
-        raise OriginError(public, _told(error)) from error
+        raise OriginError(public, told(error)) from error
     limit = _limit(wanted.cache_directory / "origins", transport.origin, wanted.origin_requests)
     return Origin(public, transport, limit, link, wanted.origin_retries)
-
-
-def _told(error: BaseException) -> str:
-    if isinstance(error, Changed):
-        return f"the file was replaced while it was being analysed ({error}); run again"
-    # fsspec says "not found" of every failure and keeps the reason as the cause.
-    if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
-        return f"{words(error)} ({words(error.__cause__)})"
-    return words(error)
 
 
 @lru_cache(maxsize=4)
