@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 _HOMES: dict[str, str] = {
     "CycleReport": "hepcache.report",
     "Executor": "hepcache.process",
+    "HTCondorCluster": "hepcache.clusters.htcondor",
     "LocalCluster": "hepcache.clusters",
     "RunRecord": "hepcache.report",
     "Runner": "hepcache.process",

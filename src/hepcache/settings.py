@@ -7,6 +7,8 @@ adds its defaults and gives them types.
 
 from __future__ import annotations
 
+import os
+import pwd
 import socket
 from dataclasses import dataclass
 from importlib.resources import files
@@ -37,7 +39,8 @@ class Settings:
     catalogue
         File of the catalogue.
     cache_directory
-        Directory of this host's cached columns.
+        Directory of this host's cached columns; ``{user}`` in the setting
+        stands for the name of who runs the process.
     group_directory
         Directory of the columns that a Unix group shares on this host, or ``None``.
     capacity_bytes, capacity_fraction
@@ -58,6 +61,8 @@ class Settings:
         How much of what it has read each process holds on to, decoded.
     verify
         When checksums are looked at.
+    drain_file
+        Workers of an HTCondor pool leave a machine on which it exists.
     segment_entries
         Target length of a segment in entries.
     epsilon
@@ -93,6 +98,7 @@ class Settings:
     codec: Literal["auto", "raw", "lz4", "zstd"]
     memory_bytes: int
     verify: Literal["first-use", "always", "never"]
+    drain_file: Path
     segment_entries: int
     epsilon: float
     duplicates: float | None
@@ -126,7 +132,7 @@ def settings() -> Settings:
     return Settings(
         host=str(_get("host") or socket.gethostname()),
         catalogue=Path(_get("catalogue") or home / "catalogue.sqlite").expanduser(),
-        cache_directory=Path(_get("cache.directory") or home / "columns").expanduser(),
+        cache_directory=_own(_get("cache.directory") or home / "columns"),
         group_directory=None if group is None else Path(group).expanduser(),
         capacity_bytes=capacity_bytes,
         capacity_fraction=capacity_fraction,
@@ -140,6 +146,7 @@ def settings() -> Settings:
         codec=_one_of("cache.codec", "auto", "raw", "lz4", "zstd"),
         memory_bytes=_bytes("cache.memory", _get("cache.memory")),
         verify=_one_of("cache.verify", "first-use", "always", "never"),
+        drain_file=Path(_get("drain_file")),
         segment_entries=_positive("segment.entries"),
         epsilon=_above("placement.epsilon", 0),
         duplicates=None if duplicates is None else _above("placement.duplicates", 1),
@@ -151,6 +158,14 @@ def settings() -> Settings:
         origin_requests=_positive("origin.requests"),
         origin_ahead_bytes=_bytes("origin.ahead", _get("origin.ahead")),
     )
+
+
+def _own(path: str | Path) -> Path:
+    """Return a path that may name its user, so that one setting serves all of a machine."""
+    text = str(path)
+    if "{user}" in text:
+        text = text.replace("{user}", pwd.getpwuid(os.geteuid()).pw_name)
+    return Path(text).expanduser()
 
 
 def _get(key: str) -> Any:

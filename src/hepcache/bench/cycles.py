@@ -36,8 +36,9 @@ def run_cycles(
     title: str = "Cycles",
     note: Callable[[str], None] = lambda _: None,
     on_cycle: Callable[[CycleReport], None] = lambda _: None,
+    cluster: Any = None,
 ) -> CycleReport:
-    """Run the cycles on a local cluster of their own.
+    """Run the cycles on a local cluster of their own, or on one that is there.
 
     Parameters
     ----------
@@ -49,6 +50,9 @@ def run_cycles(
         Told what is being done.
     on_cycle
         Told after every cycle, with the report so far.
+    cluster
+        A cluster with cold caches that sees ``plan.directory``; it takes the
+        place of the simulated hosts.
 
     Returns
     -------
@@ -78,7 +82,7 @@ def run_cycles(
             stack.enter_context(dask.config.set(segment))
         fileset = plan.fileset(scratch, note)
         columns = plan.columns_of(fileset)
-        return _run(plan, fileset, columns, scratch, title, note, on_cycle)
+        return _run(plan, fileset, columns, scratch, title, note, on_cycle, cluster)
 
 
 def _run(
@@ -89,6 +93,7 @@ def _run(
     title: str,
     note: Callable[[str], None],
     on_cycle: Callable[[CycleReport], None],
+    given: Any,
 ) -> CycleReport:
     # Imported here: coffea takes seconds, and the command's --help must not.
     from coffea.nanoevents import BaseSchema
@@ -98,16 +103,20 @@ def _run(
     from hepcache.session import analyse
 
     processor = ReadColumns(columns, missing="raise" if plan.columns else "skip")
-    workers = plan.hosts * plan.workers_per_host
-    note(f"Starting {_counted(plan.hosts, 'host')}, {_counted(workers, 'worker')}")
     records: list[RunRecord] = []
     outputs: list[Any] = []
-    with LocalCluster(
-        hosts=plan.hosts,
-        workers_per_host=plan.workers_per_host,
-        cache_directory=scratch / "caches",
-        origin_bandwidth=plan.origin_bandwidth,
-    ) as cluster:
+    with ExitStack() as stack:
+        cluster = given
+        if cluster is None:
+            workers = plan.hosts * plan.workers_per_host
+            note(f"Starting {_counted(plan.hosts, 'host')}, {_counted(workers, 'worker')}")
+            local = LocalCluster(
+                hosts=plan.hosts,
+                workers_per_host=plan.workers_per_host,
+                cache_directory=scratch / "caches",
+                origin_bandwidth=plan.origin_bandwidth,
+            )
+            cluster = stack.enter_context(local)
         drop_page_cache(spec.path for spec in fileset)
         for number in range(1, plan.cycles + 1):
             note(f"Cycle {number} of {plan.cycles}")

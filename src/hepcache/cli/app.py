@@ -15,6 +15,7 @@ from hepcache.cli.demo import demo
 from hepcache.cli.doctor import doctor
 from hepcache.cli.explain import explain
 from hepcache.cli.hdf5 import hdf5
+from hepcache.cli.pool import cluster
 from hepcache.cli.recompress import recompress
 from hepcache.cli.report import report
 from hepcache.cli.run import run
@@ -40,6 +41,7 @@ app.add_typer(sample, name="sample")
 app.command()(recompress)
 app.add_typer(cache, name="cache")
 app.add_typer(hdf5, name="hdf5")
+app.add_typer(cluster, name="cluster")
 app.command()(doctor)
 app.add_typer(bench, name="bench")
 app.add_typer(report, name="report")

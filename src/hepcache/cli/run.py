@@ -11,6 +11,7 @@ import typer
 from hepcache.cli.cluster import (
     CacheDirectory,
     Chunksize,
+    Condor,
     Files,
     Hosts,
     Scheduler,
@@ -30,6 +31,7 @@ def run(
     hosts: Hosts = 2,
     workers_per_host: WorkersPerHost = 1,
     scheduler: Scheduler = None,
+    condor: Condor = None,
     cycles: Annotated[int, typer.Option(min=1, help="How often to run it in a row.")] = 1,
     chunksize: Chunksize = 100_000,
     maxchunks: Annotated[int | None, typer.Option(help="Chunks per dataset, at most.")] = None,
@@ -69,7 +71,7 @@ def run(
     files = fileset_of(fileset, treename)
     console = Console(stderr=json)
     records = []
-    with opened(scheduler, hosts, workers_per_host, cache_directory) as cluster:
+    with opened(scheduler, hosts, workers_per_host, cache_directory, condor) as cluster:
         for number in range(1, cycles + 1):
             output, record = analyse(
                 files, made, cluster=cluster, treename=treename, schema=chosen,

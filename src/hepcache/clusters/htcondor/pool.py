@@ -1,0 +1,240 @@
+"""A pool's machines, as a person wants to see them before asking for workers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+import htcondor2
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+
+from hepcache.clusters.htcondor.job import CLUSTER
+from hepcache.clusters.htcondor.watch import ATTRIBUTES, Job, JobStatus, parse_ad
+from hepcache.errors import ClusterError
+from hepcache.report.units import bytes_text
+
+__all__ = ["Machine", "Pool", "pool_of", "query_pool"]
+
+_SLOT = [
+    "Machine", "SlotType", "PartitionableSlot", "DynamicSlot", "Cpus", "TotalSlotCpus", "Memory",
+    "TotalSlotMemory", "State", "HepcacheHost", "HepcacheUsedMiB", "HepcacheCapacityMiB",
+    "HepcacheDraining",
+]  # fmt: skip
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine of the pool.
+
+    Attributes
+    ----------
+    name
+        As HTCondor has it.
+    host
+        Its name in the placement.
+    slots, free
+        Threads that jobs can have in all, and now.
+    memory_bytes, free_memory_bytes
+        Memory that jobs can have in all, and now.
+    live
+        Workers of the cluster that the scheduler knows.
+    booked
+        Jobs of the cluster that run or start here and are no worker yet.
+    cached_bytes, capacity_bytes
+        Of its cache; ``None`` where the machine says nothing of one.
+    draining
+        Whether it is about to leave.
+    """
+
+    name: str
+    host: str
+    slots: int
+    free: int
+    memory_bytes: int
+    free_memory_bytes: int
+    live: int = 0
+    booked: int = 0
+    cached_bytes: int | None = None
+    capacity_bytes: int | None = None
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A pool at one moment; a table in a terminal and in a notebook.
+
+    Attributes
+    ----------
+    machines
+        By name.
+    waiting
+        Jobs of the cluster that wait, by the pattern they are pinned to;
+        ``""`` for those that may go anywhere.
+    held
+        Jobs of the cluster that are held: name of the worker to the reason.
+    """
+
+    machines: tuple[Machine, ...]
+    waiting: Mapping[str, int]
+    held: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values, ready for JSON."""
+        return {
+            "machines": [asdict(one) for one in self.machines],
+            "waiting": dict(self.waiting),
+            "held": dict(self.held),
+        }
+
+    def notes(self) -> list[str]:
+        """Return what the table doesn't say: jobs that wait or are held."""
+        found = [
+            f"{number} waiting" + (f" for {pattern}" if pattern else "")
+            for pattern, number in self.waiting.items()
+        ]
+        return found + [f"{worker} held: {reason}" for worker, reason in self.held.items()]
+
+    def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Return the table's headings and its rows, the last one with the totals."""
+        headings = ("machine", "slots", "free", "live", "booked", "memory free", "cache")
+        rows = [_row(one) for one in self.machines]
+        total = [sum(column) for column in zip(*map(_numbers, self.machines), strict=True)]
+        if total:
+            rows.append(_texts(f"{len(self.machines)} machines", total, ""))
+        return headings, rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        headings, rows = self.rows()
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for heading in headings:
+            table.add_column(heading, justify="left" if heading == "machine" else "right")
+        for number, row in enumerate(rows, start=1):
+            table.add_row(*row, end_section=number == len(rows) - 1)
+        yield table
+        yield from self.notes()
+
+    def _repr_html_(self) -> str:
+        headings, rows = self.rows()
+        head = "".join(f"<th>{escape(one)}</th>" for one in headings)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows
+        )
+        notes = "".join(f"<p>{escape(one)}</p>" for one in self.notes())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def pool_of(
+    slots: Iterable[Mapping[str, Any]], jobs: Iterable[Job], live: set[str] | None = None
+) -> Pool:
+    """Return the pool that ClassAds describe.
+
+    Parameters
+    ----------
+    slots
+        Ads of slots: static, partitionable or dynamic.
+    jobs
+        Jobs of one cluster, or of one user.
+    live
+        Workers that a scheduler knows; ``None`` counts every job that runs.
+    """
+    workers, booked, waiting = Counter[str](), Counter[str](), Counter[str]()
+    held = {}
+    for job in jobs:
+        if job.status is JobStatus.IDLE:
+            waiting[job.machines] += 1
+        elif job.status is JobStatus.HELD:
+            held[job.worker or job.job_id] = job.hold_reason
+        elif job.status is JobStatus.RUNNING:
+            here = live is None or any(
+                one == job.worker or one.startswith(f"{job.worker}-") for one in live
+            )
+            (workers if here else booked)[job.machine] += 1
+    by_machine: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for slot in slots:
+        by_machine[str(slot["Machine"])].append(slot)
+    machines = tuple(
+        _machine(name, ads, workers[name], booked[name])
+        for name, ads in sorted(by_machine.items())
+    )
+    return Pool(machines, dict(sorted(waiting.items())), held)
+
+
+def query_pool(cluster: str | None = None, live: set[str] | None = None) -> Pool:
+    """Ask the pool's collector, and this machine's schedd where there is one.
+
+    Parameters
+    ----------
+    cluster
+        Count the jobs of this cluster; those of all clusters by default.
+    live
+        As for :func:`pool_of`.
+
+    Raises
+    ------
+    ClusterError
+        The collector does not answer.
+    """
+    try:
+        slots = htcondor2.Collector().query(htcondor2.AdType.Startd, projection=_SLOT)
+    except (htcondor2.HTCondorException, RuntimeError, ValueError) as error:
+        place = htcondor2.param.get("COLLECTOR_HOST") or "not configured"
+        raise ClusterError(
+            f"the pool's collector ({place}) does not answer: {error}; "
+            "is this a submit host of the pool? See 'condor_status'"
+        ) from error
+    wanted = f"{CLUSTER} isnt undefined" if cluster is None else f'{CLUSTER} == "{cluster}"'
+    try:
+        ads = htcondor2.Schedd().query(constraint=wanted, projection=list(ATTRIBUTES))
+    except (htcondor2.HTCondorException, RuntimeError, ValueError):
+        ads = []  # a machine that can look but not submit
+    return pool_of(slots, [parse_ad(ad) for ad in ads], live)
+
+
+def _machine(name: str, ads: list[Mapping[str, Any]], live: int, booked: int) -> Machine:
+    whole = [ad for ad in ads if not ad.get("DynamicSlot")]
+    free = [ad for ad in whole if ad.get("PartitionableSlot") or ad.get("State") == "Unclaimed"]
+    about = whole[0] if whole else ads[0]
+    draining = any(
+        ad.get("State") == "Drained" or ad.get("HepcacheDraining") is True for ad in whole
+    )
+    return Machine(
+        name=name,
+        host=str(about.get("HepcacheHost") or name),
+        slots=sum(int(ad.get("TotalSlotCpus", ad.get("Cpus", 0))) for ad in whole),
+        free=0 if draining else sum(int(ad.get("Cpus", 0)) for ad in free),
+        memory_bytes=sum(int(ad.get("TotalSlotMemory", 0)) for ad in whole) * _MIB,
+        free_memory_bytes=sum(int(ad.get("Memory", 0)) for ad in free) * _MIB,
+        live=live,
+        booked=booked,
+        cached_bytes=_mib(about, "HepcacheUsedMiB"),
+        capacity_bytes=_mib(about, "HepcacheCapacityMiB"),
+        draining=draining,
+    )
+
+
+def _mib(ad: Mapping[str, Any], key: str) -> int | None:
+    value = ad.get(key)
+    return int(value * _MIB) if isinstance(value, int | float) else None
+
+
+def _numbers(one: Machine) -> tuple[int, ...]:
+    return one.slots, one.free, one.live, one.booked, one.free_memory_bytes
+
+
+def _row(one: Machine) -> tuple[str, ...]:
+    cache = "" if one.cached_bytes is None else bytes_text(one.cached_bytes)
+    if one.capacity_bytes:
+        cache += f" of {bytes_text(one.capacity_bytes)}"
+    name = f"{one.name} (draining)" if one.draining else one.name
+    return _texts(name, list(_numbers(one)), cache)
+
+
+def _texts(name: str, numbers: list[int], cache: str) -> tuple[str, ...]:
+    *counts, memory = numbers
+    return (name, *(str(one) for one in counts), bytes_text(memory), cache)
