@@ -1,0 +1,113 @@
+"""HTCondorCluster on a real pool: the benchmark, and what may happen to workers meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import WORKERS, Submit
+from .lan import DOMAIN, USER, Host, Lan, wait_until
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+FILES, CHUNKS_PER_FILE = 6, 10
+EXPECTED = {
+    "events": FILES * 1000,
+    "sum": sum(sum(range(number, number + 1000)) for number in range(FILES)),
+}
+
+
+def test_workers_are_on_their_hosts_and_talk_over_tls(submit: Submit) -> None:
+    assert submit.call("hosts") == [f"{name}.{DOMAIN}" for name in WORKERS]
+    started = submit.call("start_facts")
+    assert started["address"].startswith("tls://")
+    assert "--tls-key hepcache-worker.key" in started["script"]
+    assert set(submit.call("cache_directories")) == {f"/ssd/{USER}/columns"}
+
+
+def test_the_view_of_the_pool(submit: Submit) -> None:
+    pool = submit.call("pool")
+    by_name = {one["name"]: one for one in pool["machines"]}
+    assert list(by_name) == [f"{name}.{DOMAIN}" for name in WORKERS]
+    for one in by_name.values():
+        assert (one["slots"], one["free"], one["live"], one["booked"]) == (2, 1, 1, 0)
+        assert one["host"] == one["name"]
+        assert one["capacity_bytes"] > 0
+        assert one["name"] in pool["html"]
+    assert pool["held"] == {}
+
+
+def test_second_cycle_comes_from_the_caches(submit: Submit) -> None:
+    result = submit.call("cycles", timeout_s=500)
+    assert result["ratios"]["hit_ratio_cycle2"] >= 0.99
+    assert result["ratios"]["origin_bytes_cycle2"] == 0
+    assert len(result["rows"]) == 3
+
+
+@pytest.fixture(scope="module")
+def files(submit: Submit) -> None:
+    submit.call("make_files", files=FILES)
+
+
+@pytest.fixture
+def mid_run(submit: Submit, lan: Lan, files: None) -> Callable[[Callable[[], None]], Any]:
+    """Return a function that does something in the middle of a run, and checks its result."""
+    submit.call("wait", workers=len(WORKERS), timeout_s=200)
+    progress = lan.home / "progress"
+    progress.unlink(missing_ok=True)
+
+    def play(happening: Callable[[], None]) -> list[dict[str, str]]:
+        before = len(submit.call("incidents"))
+        submit.send("analyse")
+        wait_until(
+            lambda: progress.exists() and len(progress.read_text().splitlines()) >= 6,
+            timeout_s=120, what="the first chunks",
+        )  # fmt: skip
+        happening()
+        assert len(progress.read_text().splitlines()) < FILES * CHUNKS_PER_FILE - 6, "too late"
+        found = submit.receive(300)
+        assert found["output"] == EXPECTED
+        assert found["chunks"] == found["distinct"] >= FILES * CHUNKS_PER_FILE
+        until = time.monotonic() + 90
+        while len(submit.call("incidents")) <= before and time.monotonic() < until:
+            submit.call("pause", seconds=0.5)
+        submit.call("wait", workers=len(WORKERS), timeout_s=200)
+        return submit.call("incidents")[before:]
+
+    return play
+
+
+def job_on(submit: Submit, name: str) -> str:
+    return next(one["id"] for one in submit.call("jobs") if one["machine"].startswith(f"{name}."))
+
+
+def test_a_removed_worker_is_replaced(
+    submit: Submit, mid_run: Callable[[Callable[[], None]], Any]
+) -> None:
+    job = job_on(submit, "w1")
+    happened = mid_run(lambda: submit.host.run(USER, "condor_rm", job) and None)
+    assert [(one["what"], one["job_id"]) for one in happened] == [("removed", job)]
+
+
+def test_a_held_job_is_replaced_and_says_why(
+    submit: Submit, mid_run: Callable[[Callable[[], None]], Any]
+) -> None:
+    job = job_on(submit, "w2")
+    reason = "the cat sat on it"
+    happened = mid_run(
+        lambda: submit.host.run(USER, "condor_hold", "-reason", reason, job) and None
+    )
+    (one,) = happened
+    assert (one["what"], one["job_id"]) == ("held", job)
+    assert reason in one["reason"]
+
+
+def test_a_killed_startd_loses_nothing(
+    submit: Submit, worker_hosts: dict[str, Host], mid_run: Callable[[Callable[[], None]], Any]
+) -> None:
+    happened = mid_run(lambda: worker_hosts["w3"].kill_process("condor_startd"))
+    assert {one["machine"] for one in happened} <= {f"w3.{DOMAIN}", ""}
+    assert happened
