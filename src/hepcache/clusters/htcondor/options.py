@@ -35,6 +35,7 @@ class Configured:
         self._section = section
 
     def __call__(self, key: str) -> Any:
+        """Return what is configured under a key; ``None`` for nothing."""
         return dask.config.get(f"jobqueue.{self._section}.{key}", None)
 
 
