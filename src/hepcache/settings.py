@@ -38,6 +38,9 @@ class Settings:
         This host's name in the placement.
     catalogue
         File of the catalogue.
+    cache_mode
+        Who keeps what is read: hepcache decoded columns, the kernel raw pages
+        of NFS (FS-Cache), or both.
     cache_directory
         Directory of this host's cached columns; ``{user}`` in the setting
         stands for the name of who runs the process.
@@ -84,6 +87,7 @@ class Settings:
 
     host: str
     catalogue: Path
+    cache_mode: Literal["columns", "fscache", "both"]
     cache_directory: Path
     group_directory: Path | None
     capacity_bytes: int | None
@@ -132,6 +136,7 @@ def settings() -> Settings:
     return Settings(
         host=str(_get("host") or socket.gethostname()),
         catalogue=Path(_get("catalogue") or home / "catalogue.sqlite").expanduser(),
+        cache_mode=_one_of("cache.mode", "columns", "fscache", "both"),
         cache_directory=_own(_get("cache.directory") or home / "columns"),
         group_directory=None if group is None else Path(group).expanduser(),
         capacity_bytes=capacity_bytes,

@@ -14,7 +14,7 @@ from hepcache.doctor import Finding, examine
 PROC = Path(__file__).parents[1] / "cache" / "proc"
 ALWAYS = [
     "cache directory", "cache volume", "free space", "capacity", "locks", "memory maps",
-    "open files", "clock", "catalogue", "FS-Cache",
+    "open files", "clock", "catalogue", "cache mode", "FS-Cache",
 ]  # fmt: skip
 
 
@@ -62,9 +62,9 @@ def test_without_nfs_it_says_so_and_nothing_of_daemons(home: Path, tmp_path: Pat
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/mountinfo").write_text("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n")
     found = examine([str(home)], root=root)
-    assert [one.check for one in found] == [*ALWAYS, str(home)]
+    assert [one.check for one in found] == [*ALWAYS, str(home), "HTCondor"]
     assert [one.status for one in found[-2:]] == ["none", "none"]
-    assert all("does not apply" in one.observation for one in found[-2:])
+    assert all("does not apply" in one.observation for one in found[-3:-1])
 
 
 def test_what_is_stored_counts_towards_the_capacity(home: Path) -> None:

@@ -32,7 +32,7 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object and nothing else.")
     ] = False,
 ) -> None:
-    """Check the cache directory, its volume and the kernel's cache of NFS.
+    """Check the cache directory, its volume, the kernel's cache of NFS, and the pool.
 
     The exit code is 1 when something is wrong, and 0 with warnings.
     """

@@ -16,6 +16,8 @@ from hepcache.doctor import facts
 from hepcache.doctor.finding import Finding
 from hepcache.doctor.machine import check_catalogue, check_clock, check_open_files
 from hepcache.doctor.nfs import check_daemon, check_module, check_mounts, check_path
+from hepcache.doctor.pool import check_cache_mode, check_pool
+from hepcache.doctor.poolfacts import pool_facts
 from hepcache.doctor.volume import (
     check_capacity,
     check_directory,
@@ -58,6 +60,7 @@ def examine(paths: Sequence[str] = (), *, root: Path = Path("/")) -> list[Findin
     found = _volume_findings(chosen, chosen.cache_directory, group=False)
     if chosen.group_directory is not None:
         found += _volume_findings(chosen, chosen.group_directory, group=True)
+    seen = snapshot(root / "proc")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     trial = facts.try_files(facts.existing(chosen.cache_directory))
     catalogue = chosen.catalogue.expanduser().absolute()
@@ -77,7 +80,9 @@ def examine(paths: Sequence[str] = (), *, root: Path = Path("/")) -> list[Findin
             exists=catalogue.exists(),
             local=on_local_volume(parent),
         ),
-        *_nfs_findings(paths, snapshot(root / "proc"), root),
+        check_cache_mode(chosen.cache_mode, len(seen.cached_mounts)),
+        *_nfs_findings(paths, seen, root),
+        *check_pool(pool_facts(chosen.drain_file, root)),
     ]
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from hepcache.chunks import cut, segment_boundaries
 from hepcache.fileset import Catalogue, FileRecord, FileSpec
-from hepcache.process.executor import Executor, Journal
+from hepcache.process.executor import Executor, Journal, current_client
 from hepcache.process.experience import Experience
 from hepcache.process.kernel import kernel_uses, looks
 from hepcache.process.last import note_run
@@ -186,13 +186,27 @@ class Runner(CoffeaRunner):
             wall_s=wall_s,
             hosts=hosts,
             chunks=chunks,
-            settings={"chunksize": self.chunksize, "schema": getattr(self.schema, "__name__", "")},
+            settings={
+                "chunksize": self.chunksize,
+                "schema": getattr(self.schema, "__name__", ""),
+                "cache": settings().cache_mode,
+            },
             versions=versions(),
             problems=self._problems,
             columns=sorted(columns),
             stored_bytes=journal.stored[0] if journal is not None else 0,
             stored_raw_bytes=journal.stored[1] if journal is not None else 0,
+            first_chunk_s=self._first_chunk_s(chunks),
         )
+
+    def _first_chunk_s(self, chunks: Sequence[ChunkRecord]) -> float | None:
+        """Return how long the cluster's first workers took, for the first run they did."""
+        if not isinstance(self.executor, Executor) or not chunks:
+            return None
+        cluster = getattr(self.executor.client or current_client(), "cluster", None)
+        take = getattr(cluster, "take_scaled_at", None)
+        scaled_at = None if take is None else take()
+        return None if scaled_at is None else min(one.began for one in chunks) - scaled_at
 
     @staticmethod
     def _work_function(

@@ -246,7 +246,9 @@ def _events(
     cache = cache_of(ref.path)
     form = schema_form(ref, schema, cache, iteritems_options, log)
     guest = settings().admit == "repeated" and task_owner() not in ("", worker_host())
-    reader = Reader(ref, cache, open_source, log, guest=guest)
+    # In the mode fscache it is the kernel that keeps what is read.
+    columns = None if settings().cache_mode == "fscache" else cache
+    reader = Reader(ref, columns, open_source, log, guest=guest)
     start, stop = item.entrystart, item.entrystop
     mapping = ReaderMapping(reader, start, stop, form.columns, accessed, buffer_cache)
     factory = EventsFactory(form, mapping, (ref.uuid, ref.tree, f"{start}-{stop}"), metadata)

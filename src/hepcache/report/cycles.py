@@ -187,9 +187,11 @@ class CycleReport(Sequence[RunRecord]):
         return fragment(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from hepcache.report.table import cycle_table, stored_text
+        from hepcache.report.table import cycle_table, notes_text
 
-        yield cycle_table(self.summaries, title=self.title, caption=stored_text(self.summaries))
+        yield cycle_table(
+            self.summaries, title=self.title, caption=notes_text(self.records, self.summaries)
+        )
 
 
 def _summary_dict(summary: Summary) -> dict[str, Any]:

@@ -53,6 +53,10 @@ class RunRecord:
         Names of the columns that were touched.
     stored_bytes, stored_raw_bytes
         Bytes that were written to the hosts' SSDs, and what they decode to.
+    first_chunk_s
+        Seconds from when the cluster was asked for workers to the first chunk,
+        by the clocks of client and worker; ``None`` where there were workers
+        before, or nothing is known of it.
     kernels
         What went through NFS and FS-Cache, for each kernel below the hosts
         that has mounts which hold the run's files.
@@ -72,6 +76,7 @@ class RunRecord:
     stored_bytes: int = 0
     stored_raw_bytes: int = 0
     kernels: Sequence[KernelUse] = ()
+    first_chunk_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON-ready values, with its schema's name and version."""
@@ -90,6 +95,7 @@ class RunRecord:
             "columns": list(self.columns),
             "stored_bytes": self.stored_bytes,
             "stored_raw_bytes": self.stored_raw_bytes,
+            "first_chunk_s": self.first_chunk_s,
             "kernels": [one.to_dict() for one in self.kernels],
             "chunks": [chunk.to_dict() for chunk in self.chunks],
         }
@@ -126,6 +132,7 @@ class RunRecord:
                 columns=[str(name) for name in data.get("columns", ())],
                 stored_bytes=int(data.get("stored_bytes", 0)),
                 stored_raw_bytes=int(data.get("stored_raw_bytes", 0)),
+                first_chunk_s=_seconds(data.get("first_chunk_s")),
                 kernels=[KernelUse.from_dict(one) for one in data.get("kernels", ())],
             )
         except KeyError as error:
@@ -178,6 +185,10 @@ def check_schema(data: Mapping[str, Any], schema: str, version: int, path: str) 
             f"expected version {version} of {schema}, found {data.get('version')!r}; "
             "read it with the hepcache that wrote it",
         )
+
+
+def _seconds(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _chunk(data: Mapping[str, Any]) -> ChunkRecord:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from hepcache.report.record import RunRecord
 from hepcache.report.summary import Summary
 from hepcache.report.units import bytes_text, count_text, ratio_text, seconds_text
 
-__all__ = ["CYCLE_HEADINGS", "cycle_row", "cycle_table", "host_table"]
+__all__ = ["CYCLE_HEADINGS", "cycle_row", "cycle_table", "host_table", "notes_text"]
 
 CYCLE_HEADINGS = (
     "cycle", "wall", "speed-up", "events/s", "hits", "cache", "origin", "stolen", "tail",
@@ -82,6 +83,30 @@ def stored_text(summaries: Sequence[Summary]) -> str | None:
         f"SSDs received {bytes_text(stored)} ({bytes_text(raw)} decoded) "
         f"for {bytes_text(origin)} read at the origin{detail}."
     )
+
+
+def notes_text(records: Sequence[RunRecord], summaries: Sequence[Summary]) -> str | None:
+    """Return what the table of cycles doesn't say, one sentence per line.
+
+    Parameters
+    ----------
+    records, summaries
+        The cycles, and what they add up to.
+    """
+    found = [stored_text(summaries)]
+    waits = [one.first_chunk_s for one in records if one.first_chunk_s is not None]
+    if waits:
+        found.append(f"First chunk {seconds_text(waits[0])} after the workers were asked for.")
+    mounts = [mount for use in records[-1].kernels for mount in use.mounts] if records else []
+    if mounts:
+        read = sum(one.application_bytes for one in mounts)
+        server = sum(one.server_bytes for one in mounts)
+        mode = records[-1].settings.get("cache", "columns")
+        found.append(
+            f"NFS in the last cycle (cache: {mode}): {bytes_text(read)} read, "
+            f"{bytes_text(server)} of it from the server."
+        )
+    return "\n".join(one for one in found if one) or None
 
 
 def host_table(summary: Summary, *, title: str | None = None) -> Table:

@@ -55,7 +55,7 @@ HEPCACHE_CRON_PERIOD = 5s
 """
 
 
-def _refuse(reason: str) -> None:
+def refuse(reason: str) -> None:
     """Skip on a machine that can't run these tests; in CI that is a failure."""
     if os.environ.get("CI"):
         pytest.fail(f"in CI these tests have to run: {reason}")
@@ -66,22 +66,22 @@ def _refuse(reason: str) -> None:
 def machine() -> None:
     """Make sure that this machine can hold hosts; packages are installed by name."""
     if os.geteuid() != 0:
-        _refuse("needs root, for namespaces and a Debian tree")
+        refuse("needs root, for namespaces and a Debian tree")
     missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
     if missing:
         apt = shutil.which("apt-get")
         if apt is None:
-            _refuse(f"needs {', '.join(missing)}, and there is no apt-get to install them")
+            refuse(f"needs {', '.join(missing)}, and there is no apt-get to install them")
         run("apt-get", "update", "-qq")
         run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing)
     if sys.base_prefix == "/usr":
-        _refuse("needs a Python outside of /usr that other distributions' trees can use")
+        refuse("needs a Python outside of /usr that other distributions' trees can use")
     tried = subprocess.run(
         ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "true"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if tried.returncode:
-        _refuse(f"no namespaces here: {tried.stderr.strip()}")
+        refuse(f"no namespaces here: {tried.stderr.strip()}")
 
 
 def _files(directory: Path, *names: str) -> dict[str, str]:

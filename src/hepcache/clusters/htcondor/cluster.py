@@ -94,7 +94,7 @@ class HTCondorCluster(JobqueueCluster):
         name: str | None = None,
         **options: Any,
     ) -> None:
-        self.scaled_at: float | None = None
+        self._scaled_at: float | None = None
         self._tended: asyncio.Task[None] | None = None
         self._tending = Tending(
             self,
@@ -256,13 +256,18 @@ class HTCondorCluster(JobqueueCluster):
         self.worker_spec[new] = spec
         return str(new)
 
+    def take_scaled_at(self) -> float | None:
+        """Return when the first workers were asked for, once; ``None`` from then on."""
+        scaled_at, self._scaled_at = self._scaled_at, None
+        return scaled_at
+
     def correct(self) -> None:
         """Submit what is wanted and remove what isn't, soon."""
         self.loop.add_callback(self._correct_state)
 
     def _again(self) -> None:
-        if self.scaled_at is None or not self.scheduler_info.get("workers"):
-            self.scaled_at = time.time()
+        if self._scaled_at is None and not self.scheduler_info.get("workers"):
+            self._scaled_at = time.time()
         for name in self._tending.forget():
             self.rename(name)
 
