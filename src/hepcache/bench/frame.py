@@ -55,6 +55,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.origins",
         "The cold cycle from a disk, a shaped link, https and root://, against plain coffea.",
     ),
+    "hot": Benchmark(
+        "hepcache.bench.hot",
+        "Chunks whose columns are cached, against coffea, its own cache, uproot and memory.",
+    ),
     "cache": Benchmark(
         "hepcache.bench.cache",
         "The cache's store against other stores of buffers; eviction policies on traces.",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import awkward as ak
@@ -138,7 +139,7 @@ def from_entry(entry: Entry) -> Column:
     ValueError
         The entry was not written by :func:`to_entry`.
     """
-    meta = json.loads(entry.meta)
+    meta = _parsed(entry.meta)
     kind = meta["kind"]
     if kind == "flat":
         return Flat(entry.buffers[0])
@@ -149,6 +150,13 @@ def from_entry(entry: Entry) -> Column:
     container = dict(zip(meta["keys"], entry.buffers, strict=True))
     form = ak.forms.from_dict(meta["form"])
     return Nested(ak.from_buffers(form, meta["length"], container, highlevel=False))
+
+
+@lru_cache(maxsize=4096)
+def _parsed(meta: bytes) -> dict[str, Any]:
+    # All columns of a collection have the same few bytes, in every cycle.
+    parsed: dict[str, Any] = json.loads(meta)
+    return parsed
 
 
 def joined(arrays: Sequence[Values]) -> Values:

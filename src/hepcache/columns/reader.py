@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import awkward as ak
 import numpy as np
+import xxhash
 
 from hepcache.cache.model import ColumnKey, Entry
 from hepcache.cache.store import ColumnCache
@@ -65,6 +66,7 @@ class Reader:
         self._cache, self._open_source = cache, open_source
         self._columns: dict[ColumnKey, Column] = {}
         self._offsets: dict[ColumnKey, Offsets] = {}
+        self._shared: dict[tuple[str, bytes], Offsets] = {}
         # Read for the sake of later chunks, and why they were not there.
         self._besides: dict[ColumnKey, tuple[Column, Cause]] = {}
 
@@ -114,6 +116,47 @@ class Reader:
                 return None
         return joined(parts)
 
+    def offsets(self, name: str, start: int, stop: int) -> Offsets | None:
+        """Return where the lists of a column begin and end among its values.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            Shape ``(n_entries + 1,)``, dtype ``int64``, from 0; read-only.
+            ``None`` for a column of any other structure than counted lists.
+        """
+        return self._offsets_of(name, start, stop, Counted)
+
+    def running_totals(self, name: str, start: int, stop: int) -> Offsets | None:
+        """Return the sums of all that stands before each entry of a column of counts.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            Shape ``(n_entries + 1,)``, dtype ``int64``, from 0; read-only.
+            ``None`` for a column that is not one integer per entry.
+        """
+        return self._offsets_of(name, start, stop, Flat)
+
+    def _offsets_of(
+        self, name: str, start: int, stop: int, kind: type[Counted | Flat]
+    ) -> Offsets | None:
+        parts = []
+        for segment in self._segments(start, stop):
+            key = self._key(name, *segment)
+            column = self._column(key)
+            if not isinstance(column, kind):
+                return None
+            if isinstance(column, Counted):
+                whole = self._segment_offsets(column, segment)
+            elif column.values.dtype.kind in "iu":
+                whole = self._totals(key, column)
+            else:
+                return None
+            low, high = max(start, segment[0]) - segment[0], min(stop, segment[1]) - segment[0]
+            parts.append(whole[low : high + 1])
+        return _chained(parts)
+
     def array(self, name: str, start: int, stop: int) -> ak.contents.Content:
         """Return a column as uproot's ``branch.array(entry_start, entry_stop)`` does.
 
@@ -149,14 +192,10 @@ class Reader:
 
     def _segment_offsets(self, column: Counted, segment: tuple[int, int]) -> Offsets:
         key = self._key(column.counter, *segment)
-        if key not in self._offsets:
-            counts = self._column(key)
-            if not isinstance(counts, Flat):
-                raise OriginError(self.ref.path, f"column {column.counter!r} holds no counts")
-            offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-            np.cumsum(counts.values, out=offsets[1:])
-            self._offsets[key] = offsets
-        offsets = self._offsets[key]
+        counts = self._column(key)
+        if not isinstance(counts, Flat):
+            raise OriginError(self.ref.path, f"column {column.counter!r} holds no counts")
+        offsets = self._totals(key, counts)
         if offsets[-1] != len(column.content) or len(offsets) != column.length + 1:
             raise OriginError(
                 self.ref.path,
@@ -164,6 +203,22 @@ class Reader:
                 f"{segment[1]}, but {len(column.content)} are there",
             )
         return offsets
+
+    def _totals(self, key: ColumnKey, counts: Flat) -> Offsets:
+        """Return the offsets that a segment's counts make; equal counts share them."""
+        found = self._offsets.get(key)
+        if found is None:
+            # Some writers give every list of a collection a counter of its own.
+            values = np.ascontiguousarray(counts.values)
+            content = values.dtype.str, xxhash.xxh3_128_digest(values.data)
+            found = self._shared.get(content)
+            if found is None:
+                found = np.zeros(len(values) + 1, dtype=np.int64)
+                np.cumsum(values, out=found[1:])
+                found.flags.writeable = False
+                self._shared[content] = found
+            self._offsets[key] = found
+        return found
 
     def _key(self, name: str, start: int, stop: int) -> ColumnKey:
         return ColumnKey(self.ref.uuid, self.ref.tag, self.ref.tree, start, stop, name)
@@ -243,3 +298,16 @@ class Reader:
             for name, column in source.read(wanted, start, stop, self.log).items():
                 columns[self._key(name, start, stop)] = column
         return columns
+
+
+def _chained(parts: Sequence[Offsets]) -> Offsets:
+    """Return the offsets of consecutive ranges as those of one, from 0."""
+    if len(parts) == 1:
+        return parts[0] - parts[0][0] if parts[0][0] else parts[0]
+    out = np.zeros(sum(len(part) - 1 for part in parts) + 1, dtype=np.int64)
+    place = 0
+    for part in parts:
+        end = place + len(part)
+        out[place:end] = part + (out[place] - part[0])
+        place = end - 1
+    return out

@@ -12,6 +12,7 @@ import numpy as np
 from coffea.nanoevents import BaseSchema, NanoEventsFactory
 
 from hepcache.columns import Reader
+from hepcache.process.contents import Contents
 from hepcache.process.forms import SchemaForm
 from hepcache.process.upstream import (
     Accessed,
@@ -99,15 +100,16 @@ class ReaderMapping(BaseSourceMapping):
         return ak.Array(layout)
 
     def __getitem__(self, key: str) -> Callable[[], Any]:
-        name = _plain_column(key.rpartition("/")[2]) if self._buffer_cache is None else None
-        if name is None:
-            # Transformed buffers (offsets, cross-references) take coffea's own way.
+        direct = _direct(key.rpartition("/")[2]) if self._buffer_cache is None else None
+        if direct is None:
+            # Other buffers (cross-references, their offsets) take coffea's own way.
             load: Callable[[], Any] = super().__getitem__(key)
             return load
-        return partial(self._load, key, name)
+        return partial(self._load, key, *direct)
 
-    def _load(self, key: str, name: str) -> Any:
-        values = self._reader.content(name, self._start, self._stop)
+    def _load(self, key: str, name: str, kind: str) -> Any:
+        read: Callable[[str, int, int], Any] = getattr(self._reader, kind)
+        values = read(name, self._start, self._stop)
         if values is None:
             return super().__getitem__(key)()
         if self._access_log is not None:
@@ -121,13 +123,23 @@ class ReaderMapping(BaseSourceMapping):
         raise TypeError("the buffers of a chunk can't be listed, only asked for")
 
 
+# What a buffer is made of a column, and which of the reader's methods makes it.
+# The attribute stands inside the form key for offsets, and only for them.
+_DIRECT = {
+    ("!load",): "content",
+    ("!load", "!content"): "content",
+    ("!load", "!offsets"): "offsets",
+    ("!load", "!counts2offsets", "!skip", "!offsets"): "running_totals",
+}
+
+
 @lru_cache(maxsize=16384)
-def _plain_column(form_key: str) -> str | None:
-    """Return the column whose bare values a buffer is, or ``None`` for any other buffer."""
+def _direct(form_key: str) -> tuple[str, str] | None:
+    """Return the column and the reader's method that make a buffer, if there is one."""
     (text,) = key_to_tuple(form_key)
-    # The attribute stands inside the form key for offsets, and only for them.
     name, *steps = text.split(",")
-    return name if steps in (["!load"], ["!load", "!content"]) else None
+    kind = _DIRECT.get(tuple(steps))
+    return None if kind is None else (name, kind)
 
 
 class EventsFactory(NanoEventsFactory):
@@ -161,6 +173,10 @@ class EventsFactory(NanoEventsFactory):
             "metadata": {**metadata, **parameters.get("metadata", {})},
         }
         self._buffer_key = buffer_key(partition)
+        keeps = self.buffer_cache is None
+        self._contents = Contents(
+            mapping, self._buffer_key, lambda _, attribute: keeps or attribute != "data"
+        )
 
     def events(self) -> ak.Array:
         """Return the events; a field is made when it is touched."""
@@ -181,12 +197,4 @@ class EventsFactory(NanoEventsFactory):
         return events
 
     def _field(self, position: int) -> ak.contents.Content:
-        keeps = self.buffer_cache is None
-        return ak.from_buffers(
-            self._form.record.contents[position],
-            len(self),
-            self._mapping,
-            buffer_key=self._buffer_key,
-            enable_virtualarray_caching=keeps or (lambda _, attribute: attribute != "data"),
-            highlevel=False,
-        )
+        return self._contents.make(self._form.record.contents[position], len(self))

@@ -6,11 +6,16 @@ upgrade that changes it fails there, by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, SupportsIndex
 
 import awkward as ak
+from awkward._backends.numpy import NumpyBackend
+from awkward._nplikes.shape import unknown_length as UNKNOWN  # noqa: N812 - it is a constant
+from awkward._util import native_byteorder
+from awkward.forms.form import index_to_dtype
+from awkward.operations.ak_from_buffers import _from_buffer, _reconstitute
 from coffea.nanoevents.factory import _key_formatter
 from coffea.nanoevents.factory import _reads_podio_metadata as reads_podio_metadata
 from coffea.nanoevents.mapping.base import Accessed, BaseSourceMapping
@@ -22,6 +27,7 @@ from coffea.processor.executor import _compress as compress
 from coffea.processor.executor import _decompress as decompress
 
 __all__ = [
+    "UNKNOWN",
     "Accessed",
     "BaseSourceMapping",
     "DaskExecutor",
@@ -37,8 +43,10 @@ __all__ = [
     "decompress",
     "key_to_tuple",
     "lazy_record",
+    "made_of_buffers",
     "reads_podio_metadata",
     "tuple_to_key",
+    "virtual_offsets",
 ]
 
 # What coffea's Runner does with one work item.
@@ -124,30 +132,116 @@ class LazyContents(list[Any]):
         return sum(content is not None for content in super().__iter__())
 
 
+class _LazyRecord(ak.contents.RecordArray):
+    """A record array that believes its length, instead of making all contents to check it.
+
+    Every content is made of that length. Whoever asks, even for the class,
+    sees a plain record array, and a copy elsewhere is one.
+    """
+
+    _length: Any
+    _length_generator: Any
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return ak.contents.RecordArray
+
+    @property
+    def length(self) -> Any:
+        """The number of entries."""
+        if self._length is UNKNOWN:
+            self._length = self._length_generator()
+            self._length_generator = None
+        return self._length
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _plain_record, (list(self._contents), self._fields, self.length, self._parameters)
+
+
+def _plain_record(*values: Any) -> ak.contents.RecordArray:
+    contents, fields, length, parameters = values
+    return ak.contents.RecordArray(contents, fields, length, parameters=parameters)
+
+
 def lazy_record(
     fields: Sequence[str],
-    length: int,
+    length: Any,
     parameters: dict[str, Any],
     make: Callable[[int], ak.contents.Content],
+    length_generator: Callable[[], int] | None = None,
 ) -> ak.contents.RecordArray:
     """Return a record array whose contents are made when they are touched.
-
-    ``ak.from_buffers`` makes an object for each of some three thousand
-    buffers of a NanoAOD form, although a processor touches a hundred. What
-    is made here is equal to what ``ak.from_buffers`` makes, later.
 
     Parameters
     ----------
     fields
         Names of the fields.
     length
-        Number of entries.
+        Number of entries; ``UNKNOWN`` until ``length_generator`` is asked.
     parameters
         The record's parameters.
     make
         Makes the content of a position, of at least ``length`` entries.
+    length_generator
+        Returns the length.
     """
-    record = ak.contents.RecordArray([], [], length, parameters=parameters)
+    record = _LazyRecord([], [], 0, parameters=parameters)
+    record._length, record._length_generator = length, length_generator  # noqa: SLF001
     record._contents = LazyContents(make, len(fields))  # noqa: SLF001
     record._fields = list(fields)
     return record
+
+
+def made_of_buffers(
+    form: ak.forms.Form,
+    length: Any,
+    buffers: Mapping[str, Callable[[], Any]],
+    name: Callable[..., str],
+    shape: Callable[[], tuple[int]],
+    keep: Callable[[str, str], bool],
+) -> ak.contents.Content:
+    """Return what ``ak.from_buffers`` makes of a form, also where its length isn't known yet.
+
+    Parameters
+    ----------
+    form
+        The form.
+    length
+        Number of entries; ``UNKNOWN`` until ``shape`` is asked.
+    buffers
+        Buffer name to a function that returns the buffer.
+    name
+        Returns a buffer's name, called with ``form_key``, ``attribute`` and ``form``.
+    shape
+        Returns the number of entries.
+    keep
+        Tells of a form key and an attribute whether the buffer stays in the
+        array once it was used.
+    """
+    return _reconstitute(
+        form, length, buffers,
+        lambda one, attribute: name(form_key=one.form_key, attribute=attribute, form=one),
+        NumpyBackend.instance(), native_byteorder, False, shape, keep,
+    )  # fmt: skip
+
+
+def virtual_offsets(
+    form: ak.forms.ListOffsetForm,
+    length: Any,
+    buffers: Mapping[str, Callable[[], Any]],
+    name: Callable[..., str],
+    shape: Callable[[], tuple[int]],
+    keep: Callable[[str, str], bool],
+) -> Any:
+    """Return the offsets of lists as ``ak.from_buffers`` makes them; see above.
+
+    Returns
+    -------
+    VirtualNDArray
+        Shape ``(length + 1,)``.
+    """
+    key = name(form_key=form.form_key, attribute="offsets", form=form)
+    return _from_buffer(
+        NumpyBackend.instance().nplike, buffers[key], index_to_dtype[form.offsets], length + 1,
+        native_byteorder, key, shape, keep(form.form_key, "offsets"),
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""Awkward contents made of a form: a record's fields when touched, buffers when used.
+
+``ak.from_buffers`` makes several objects for each of some three thousand
+buffers of a NanoAOD form, although a processor touches a hundred. What is
+made here is equal to what it makes, field by field, later: the form is
+projected to what the processor uses, without knowing it beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import awkward as ak
+
+from hepcache.process.upstream import UNKNOWN, lazy_record, made_of_buffers, virtual_offsets
+
+__all__ = ["Contents"]
+
+Shape = Callable[[], tuple[int]]
+
+
+class Contents:
+    """Makes contents of forms, for one chunk.
+
+    Parameters
+    ----------
+    buffers
+        Buffer name to a function that returns the buffer.
+    name
+        Returns a buffer's name, as ``ak.from_buffers`` asks for it.
+    keep
+        Tells of a form key and an attribute whether the buffer stays in the
+        array once it was used.
+    """
+
+    def __init__(
+        self,
+        buffers: Mapping[str, Callable[[], Any]],
+        name: Callable[..., str],
+        keep: Callable[[str, str], bool],
+    ) -> None:
+        self._buffers, self._name, self._keep = buffers, name, keep
+
+    def make(self, form: ak.forms.Form, length: int) -> ak.contents.Content:
+        """Return the content of a form, of ``length`` entries."""
+        return self._make(form, length, lambda: (length,))
+
+    def _make(self, form: ak.forms.Form, length: Any, shape: Shape) -> ak.contents.Content:
+        if isinstance(form, ak.forms.RecordForm) and not form.is_tuple:
+            return lazy_record(
+                form.fields,
+                length,
+                form.parameters,
+                lambda position: self._make(form.contents[position], length, shape),
+                length_generator=lambda: shape()[0],
+            )
+        if isinstance(form, ak.forms.ListOffsetForm):
+            return self._lists(form, length, shape)
+        return made_of_buffers(form, length, self._buffers, self._name, shape, self._keep)
+
+    def _lists(
+        self, form: ak.forms.ListOffsetForm, length: Any, shape: Shape
+    ) -> ak.contents.Content:
+        offsets = virtual_offsets(
+            form, length, self._buffers, self._name, lambda: (shape()[0] + 1,), self._keep
+        )
+        content = self._make(form.content, UNKNOWN, partial(_items, offsets))
+        index = ak.index.Index(offsets)
+        return ak.contents.ListOffsetArray(index, content, parameters=form.parameters)
+
+
+def _items(offsets: Any) -> tuple[int]:
+    """Return the number of items of all lists."""
+    return (int(offsets[-1]) if len(offsets) > 1 else 0,)
