@@ -60,10 +60,7 @@ class Opener:
 
 
 def chunks(ref: TreeRef) -> list[Next]:
-    return [
-        Next(ref, start, stop, COLUMNS)
-        for start, stop in pairwise(CLUSTERS)
-    ]
+    return [Next(ref, start, stop, COLUMNS) for start, stop in pairwise(CLUSTERS)]
 
 
 def test_a_chunk_finds_what_was_fetched_ahead_and_its_bytes_are_its_own(
