@@ -23,6 +23,7 @@ OPTIONS = TableOptions(key="evt", chunk_rows=7, wide_chunk_rows=5)
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks_module, "_LEAST_TASK_BYTES", 64)
+    monkeypatch.setattr(tasks_module, "_FILE_BYTES", 0)
 
 
 def test_threads_share_nothing(
