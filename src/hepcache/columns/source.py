@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hepcache.columns.column import Column
+from hepcache.columns.tablefile import BlobStore
 from hepcache.telemetry import ReadLog
 
 __all__ = ["Source", "TreeRef"]
@@ -35,6 +36,8 @@ class TreeRef:
     replaces
         UUID and tag of the content that the path held before, joined by a
         hyphen; ``""`` where no other is known.
+    store
+        Where the host keeps what it knows of the tree, or ``None``.
     """
 
     path: str
@@ -45,6 +48,12 @@ class TreeRef:
     boundaries: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
     replaces: str = ""
+    store: BlobStore | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def content(self) -> str:
+        """What tells the file's content from all others."""
+        return f"{self.uuid}-{self.tag}"
 
 
 class Source(Protocol):

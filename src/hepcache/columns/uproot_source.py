@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import awkward as ak
@@ -19,6 +20,8 @@ from hepcache.columns.column import Column, Counted, Flat, Nested, Values
 from hepcache.columns.origin import Origin, open_origin
 from hepcache.columns.plan import Plan, counter_of, plan, stored
 from hepcache.columns.source import TreeRef
+from hepcache.columns.table import Table
+from hepcache.columns.tablefile import tree_table
 from hepcache.columns.transport import Range
 from hepcache.errors import OriginError, UnknownColumnError
 from hepcache.fileset import FileRecord, look
@@ -27,8 +30,8 @@ from hepcache.telemetry import ReadLog
 
 __all__ = ["UprootSource", "column_names", "forget_sources", "open_source"]
 
-# A tree of 2656 branches takes most of a second to parse, so trees stay open
-# in the process from chunk to chunk; few, because each takes tens of MB.
+# Trees stay open in the process from chunk to chunk; few, because what uproot
+# makes of one of 2656 branches takes most of a second and tens of MB.
 _KEEP_OPEN = 4
 _open: OrderedDict[TreeRef, UprootSource] = OrderedDict()
 _lock = threading.Lock()
@@ -54,7 +57,8 @@ class UprootSource:
         self._origin: Origin = open_origin(ref.path, storage_options(ref.options))
         try:
             self._file: Any = uproot.open(self._origin, **_uproot_options(ref))
-            self.tree: Any = self._file[ref.tree]
+            table = tree_table(self._file, ref.tree, ref.content, ref.store)
+            self.tree: Any = self._file[ref.tree] if table is None else table
             self._check()
         except OriginError:
             self.close()
@@ -63,6 +67,12 @@ class UprootSource:
             self.close()
             raise OriginError(ref.path, f"{type(error).__name__}: {error}") from error
         self._reported = 0, 0
+
+    @cached_property
+    def whole_tree(self) -> Any:
+        """The tree as uproot has it, parsed when it is asked for."""
+        with self._turn:
+            return self._file[self.ref.tree] if isinstance(self.tree, Table) else self.tree
 
     def _check(self) -> None:
         if self.ref.validator:
@@ -204,7 +214,7 @@ class UprootSource:
         # uproot asks for one basket after the other; together they come sooner.
         self._origin.expect(ranges)
         try:
-            return {name: self.tree[name].array(**options).layout for name in names}
+            return {name: self.whole_tree[name].array(**options).layout for name in names}
         finally:
             self._origin.forget(ranges)
 

@@ -91,10 +91,11 @@ class Branch:
 
 
 class PlainTree(NamedTuple):
-    """A tree: number of entries, and its branches in order."""
+    """A tree: number of entries, its branches in order, and its title."""
 
     entries: int
     branches: tuple[Branch, ...]
+    title: str = ""
 
 
 def read_plain_tree(data: bytes, key_bytes: int) -> PlainTree:
@@ -130,7 +131,8 @@ class _Walk:
 
     def tree(self) -> PlainTree:
         end, at = self._header(0, _TREE_VERSION)
-        for _ in range(4):  # TNamed, TAttLine, TAttFill, TAttMarker
+        _, title, at = self._named(at)
+        for _ in range(3):  # TAttLine, TAttFill, TAttMarker
             at = self._skip(at)
         fields = _TREE.unpack_from(self._data, at)
         at += _TREE.size + 2 * (1 + 8 * fields[10])  # the cluster ranges
@@ -141,7 +143,7 @@ class _Walk:
         branches = tuple(item for item in found if isinstance(item, Branch))
         if len(branches) != len(found):
             raise NotPlainError("not all branches are branches")
-        return PlainTree(fields[0], branches)
+        return PlainTree(fields[0], branches, title)
 
     def _word(self, at: int) -> int:
         return int(_WORD.unpack_from(self._data, at)[0])

@@ -3,7 +3,7 @@
 Parsing a tree of 2656 branches and building NanoAOD's schema takes longer
 than decompressing the columns that an analysis reads. Both depend on the
 branch list alone, so they are kept: on the SSD for the host, and ready to use
-in the process.
+in the process. A new file whose branches are known needs neither.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
@@ -21,6 +22,8 @@ import zstandard
 
 from hepcache.cache.store import ColumnCache
 from hepcache.columns.source import TreeRef
+from hepcache.columns.table import Table
+from hepcache.columns.tablefile import branches_digest
 from hepcache.columns.uproot_source import open_source
 from hepcache.process import upstream
 from hepcache.telemetry import ReadLog
@@ -50,6 +53,9 @@ class SchemaForm:
     columns: frozenset[str]
 
 
+# Another release of these may make another form of the same branches.
+_RELEASES = "-".join(version(name) for name in ("coffea", "uproot", "awkward"))
+_KIND = f"tree-forms-{_RELEASES}"
 _base_forms: dict[tuple[str, str, str, str, bool], str] = {}
 
 
@@ -87,10 +93,11 @@ def schema_form(
     key = (ref.uuid, ref.tag, ref.tree, ref.path if podio else "", podio)
     text = _base_forms.get(key)
     if text is None:
-        text = _stored(ref, cache, podio)
+        name = f"{ref.content}-{quote(ref.tree, safe='')}{'-podio' if podio else ''}"
+        text = _stored(name, cache)
         if text is None:
-            text = json.dumps(_from_origin(ref, schema, {}, log))
-            _store(ref, cache, podio, text)
+            text = _new(ref, schema, cache, log)
+            _store(name, cache, text)
         _base_forms[key] = text = _interned(text)
     return _shared(text, schema)
 
@@ -102,11 +109,27 @@ def forget_forms() -> None:
     _shared.cache_clear()
 
 
+def _new(ref: TreeRef, schema: type, cache: ColumnCache | None, log: ReadLog) -> str:
+    """Return the base form of a file that is new here; its branches may be known all the same."""
+    tree = open_source(ref).tree
+    if upstream.reads_podio_metadata(schema) or not isinstance(tree, Table):
+        return json.dumps(_from_origin(ref, schema, {}, log))
+    name = f"branches-{branches_digest(tree.branches)}"
+    text = _stored(name, cache)
+    if text is None:
+        text = json.dumps(_from_origin(ref, schema, {}, log))
+        _store(name, cache, text)
+    return text
+
+
 def _from_origin(
     ref: TreeRef, schema: type, options: Mapping[str, Any], log: ReadLog
 ) -> dict[str, Any]:
     source = open_source(ref)
-    form = upstream.base_form(source.tree, schema, dict(options))
+    # A table answers what coffea asks of every tree, not what options may ask.
+    plain = not options and not upstream.reads_podio_metadata(schema)
+    tree = source.tree if plain else source.whole_tree
+    form = upstream.base_form(tree, schema, dict(options))
     source.account(log)
     return form
 
@@ -131,22 +154,18 @@ def _built(text: str, schema: type) -> SchemaForm:
     return SchemaForm(made, made.form, ak.forms.from_dict(made.form), columns)
 
 
-def _name(ref: TreeRef, podio: bool) -> str:
-    return f"{ref.uuid}-{ref.tag}-{quote(ref.tree, safe='')}{'-podio' if podio else ''}"
-
-
-def _stored(ref: TreeRef, cache: ColumnCache | None, podio: bool) -> str | None:
+def _stored(name: str, cache: ColumnCache | None) -> str | None:
     if cache is None:
         return None
-    digest = cache.blob_get("tree-forms", _name(ref, podio))
+    digest = cache.blob_get(_KIND, name)
     packed = None if digest is None else cache.blob_get("forms", digest.decode())
     return None if packed is None else zstandard.decompress(packed).decode()
 
 
-def _store(ref: TreeRef, cache: ColumnCache | None, podio: bool, text: str) -> None:
+def _store(name: str, cache: ColumnCache | None, text: str) -> None:
     if cache is None:
         return
     raw = text.encode()
     digest = xxhash.xxh3_128_hexdigest(raw)
     cache.blob_put("forms", digest, zstandard.compress(raw))
-    cache.blob_put("tree-forms", _name(ref, podio), digest.encode())
+    cache.blob_put(_KIND, name, digest.encode())

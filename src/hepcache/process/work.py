@@ -200,7 +200,7 @@ def _kind(processor: Any, schema: type[BaseSchema]) -> str:
 def _tree_ref(item: Chunk, uproot_options: Mapping[str, Any]) -> TreeRef:
     return TreeRef(
         item.filename, item.treename, item.uuid, item.tag, item.validator, item.boundaries,
-        dict(uproot_options), item.replaces,
+        dict(uproot_options), item.replaces, cache_of(item.filename),
     )  # fmt: skip
 
 
