@@ -9,6 +9,7 @@ from coffea.nanoevents import BaseSchema, NanoAODSchema
 
 from hepcache.bench.columns import BENCHMARK_COLUMNS
 from hepcache.bench.hot import _own_cache, bench, places_of
+from hepcache.bench.hot_memory import resident
 from hepcache.bench.hot_readers import COFFEA, HEPCACHE, MEMORY, UPROOT, Chunks, interleaved
 from hepcache.bench.samples.nanoaod import write_nanoaod
 from hepcache.errors import ProcessorError
@@ -60,13 +61,22 @@ def test_other_sums_are_an_error() -> None:
         interleaved({"a": lambda: {"x": 1.0}, "b": lambda: {"x": 1.0, "y": 2.0}}, 1)
 
 
+def test_memory_does_not_grow_with_the_cycles(sample: Path, tmp_path: Path) -> None:
+    chunks = Chunks(sample, NanoAODSchema, places_of(COLUMNS), tmp_path)
+    found = resident(chunks, "hepcache", 600, 60)
+    assert found.peak_bytes > 10 << 20
+    assert found.growth_bytes < 2 << 20
+    with pytest.raises(ProcessorError, match="died"):
+        resident(chunks, "nothing", 600, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_ratios(tmp_path: Path) -> None:
     result = bench(quick=True, events=10_000, runs=1, directory=tmp_path)
     assert {
         "coffea_cached", "coffea_uncached", "uproot", "narrow_coffea_uncached",
-        "narrow_over_limit",
+        "narrow_over_limit", "peak_rss_over_reference", "growth_bytes",
     } <= set(result.ratios)  # fmt: skip
     assert result.ratios["coffea_uncached"] > 2
     assert {row["columns"] for row in result.rows} == {114, 120}

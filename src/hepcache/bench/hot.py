@@ -19,11 +19,13 @@ from hepcache.bench.result import BenchResult
 __all__ = ["bench", "places_of"]
 
 _SMALL = 10_000
-_EVENTS, _QUICK_EVENTS = 100_000, 20_000
+_EVENTS, _QUICK_EVENTS = 100_000, 10_000
 _RUNS, _QUICK_RUNS = 7, 3
+_CYCLES, _QUICK_CYCLES = 50, 15
+_UNCACHED_CYCLES = 3
 _WANTED = (
     "wanted: coffea_cached and coffea_uncached of at least 15, narrow_coffea_uncached of at "
-    "least 8, narrow_over_limit of at most 2"
+    "least 8, narrow_over_limit of at most 2, peak_rss_over_reference of at most 1"
 )
 
 
@@ -48,7 +50,7 @@ def bench(
     out: Path | None = None,  # noqa: ARG001
     events: Annotated[
         int | None,
-        typer.Option(min=_SMALL, help="Events of the chunk: 100000, with --quick 20000."),
+        typer.Option(min=_SMALL, help="Events of the chunk: 100000, with --quick 10000."),
     ] = None,
     runs: Annotated[
         int | None, typer.Option(min=1, help="Interleaved runs: 7, with --quick 3.")
@@ -62,7 +64,8 @@ def bench(
     114 columns of NanoAOD v15 with its complete branch list, through NanoAODSchema, one
     chunk of all events and one of 10 000; then 120 columns of a file that has no others,
     through BaseSchema, and the same arrays in memory. Everybody adds up every value, and
-    must come to the same sums.
+    must come to the same sums. Then the first chunk is read in processes of their own, cold
+    at first, whose resident size is watched.
     """
     events = events or (_QUICK_EVENTS if quick else _EVENTS)
     runs = runs or (_QUICK_RUNS if quick else _RUNS)
@@ -70,12 +73,14 @@ def bench(
         place = Path(scratch)
         with _own_cache(place):
             wide = _nanoaod(place, events, runs)
+            memory = _memory(place, events, _QUICK_CYCLES if quick else _CYCLES)
             narrow = _narrow(place, events, runs)
-    rows = [row for chunks in (*wide, narrow) for row in chunks["rows"]]
+    rows = [row for chunks in (*wide, narrow, memory) for row in chunks["rows"]]
     ratios = {
         **_ratios(wide[0]["times"]),
         **{f"{name}_10k": value for name, value in _ratios(wide[-1]["times"]).items()},
         **_narrow_ratios(narrow["times"]),
+        **memory["ratios"],
     }
     progress.print(_WANTED)
     return BenchResult("hot", rows, ratios)
@@ -120,6 +125,36 @@ def _nanoaod(scratch: Path, events: int, runs: int) -> list[dict[str, Any]]:
         }
         measured.append(_measured("NanoAOD v15", contenders, entries, len(chunks.columns), runs))
     return measured
+
+
+def _memory(scratch: Path, events: int, cycles: int) -> dict[str, Any]:
+    from coffea.nanoevents import NanoAODSchema
+
+    from hepcache.bench.hot_memory import resident
+    from hepcache.bench.hot_readers import COFFEA, HEPCACHE, Chunks
+
+    progress.print(f"Watching the memory of {cycles} cycles over {events:,} events")
+    path = scratch / "wide" / "nano_0000.root"
+    chunks = Chunks(path, NanoAODSchema, places_of(BENCHMARK_COLUMNS), scratch)
+    found = {
+        HEPCACHE: resident(chunks, "hepcache", events, cycles),
+        COFFEA: resident(chunks, "coffea", events, min(_UNCACHED_CYCLES, cycles)),
+    }
+    rows = [
+        {
+            "file": "NanoAOD v15",
+            "reader": name,
+            "events": events,
+            "columns": len(chunks.columns),
+            "peak_rss_bytes": one.peak_bytes,
+        }
+        for name, one in found.items()
+    ]
+    ratios = {
+        "peak_rss_over_reference": found[HEPCACHE].peak_bytes / found[COFFEA].peak_bytes,
+        "growth_bytes": float(found[HEPCACHE].growth_bytes),
+    }
+    return {"rows": rows, "ratios": ratios}
 
 
 def _narrow(scratch: Path, events: int, runs: int) -> dict[str, Any]:
