@@ -161,6 +161,7 @@ def cycles_result(report: CycleReport) -> BenchResult:
             "wall_s": one.wall_s,
             "speed_up": speed_up,
             "events_per_s": one.events_per_s,
+            "core_events_per_s": one.events_per_s / max(one.threads, 1),
             "hit_ratio": one.hit_ratio,
             "cache_bytes": one.cache_bytes,
             "origin_bytes": one.origin_bytes,
