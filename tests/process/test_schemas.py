@@ -43,9 +43,9 @@ CASES = [
     ("test_FCC_Spring2021.root", "events", "FCCSchema"),
     ("test_FCC_Winter2023.root", "events", "FCCSchema"),
     ("p8_ee_WW_ecm240_edm4hep.root", "events", "FCCSchema_edm4hep1"),
-    ("edm4hep.root", "events", "EDM4HEPSchema"),
-    ("edm4hep_example_v00-99-02_podio_v01-03.root", "events", "EDM4HEPSchema"),
-    ("edm4hep_example_v01-01_podio_v01-07.root", "events", "EDM4HEPSchema"),
+    ("edm4hep.root", "events", "EDM4HEPSchema 00.99.01"),
+    ("edm4hep_example_v00-99-02_podio_v01-03.root", "events", "EDM4HEPSchema 00.99.02"),
+    ("edm4hep_example_v01-01_podio_v01-07.root", "events", "EDM4HEPSchema 01.01"),
     ("edm4hep_ILD_mumuH_v01-00_podio_v01-07_10ev.root", "events", "EDM4HEPSchema"),
 ]
 
@@ -133,7 +133,9 @@ def test_all_of_it_equals_coffeas(
     path = tmp_path / name
     path.write_bytes((samples / name).read_bytes())
     files = {"sample": {"files": {str(path): tree}}}
-    options = {"schema": getattr(schemas, schema), "chunksize": 20}
+    kind, _, version = schema.partition(" ")
+    chosen = getattr(schemas, kind)
+    options = {"schema": chosen.version(version) if version else chosen, "chunksize": 20}
     executor = IterativeExecutor(status=False)
     expected = CoffeaRunner(executor, metadata_cache={}, maxchunks=1, **options)(files, everything)
     assert len(expected) > 5

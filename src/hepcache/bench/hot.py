@@ -20,9 +20,9 @@ __all__ = ["bench", "places_of"]
 
 _SMALL = 10_000
 _EVENTS, _QUICK_EVENTS = 100_000, 10_000
-_RUNS, _QUICK_RUNS = 7, 3
+_RUNS, _QUICK_RUNS = 5, 2
 _CYCLES, _QUICK_CYCLES = 50, 15
-_UNCACHED_CYCLES = 3
+_UNCACHED_CYCLES = 2
 _WANTED = (
     "wanted: coffea_cached and coffea_uncached of at least 15, narrow_coffea_uncached of at "
     "least 8, narrow_over_limit of at most 2, peak_rss_over_reference of at most 1"
@@ -53,7 +53,7 @@ def bench(
         typer.Option(min=_SMALL, help="Events of the chunk: 100000, with --quick 10000."),
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(min=1, help="Interleaved runs: 7, with --quick 3.")
+        int | None, typer.Option(min=1, help="Interleaved runs: 5, with --quick 2.")
     ] = None,
     directory: Annotated[
         Path | None, typer.Option(help="Where sample and caches are meanwhile.", exists=True)

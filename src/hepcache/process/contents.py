@@ -14,7 +14,13 @@ from typing import Any
 
 import awkward as ak
 
-from hepcache.process.upstream import UNKNOWN, lazy_record, made_of_buffers, virtual_offsets
+from hepcache.process.upstream import (
+    UNKNOWN,
+    index_to_dtype,
+    lazy_record,
+    made_of_buffers,
+    virtual_buffer,
+)
 
 __all__ = ["Contents"]
 
@@ -58,13 +64,24 @@ class Contents:
             )
         if isinstance(form, ak.forms.ListOffsetForm):
             return self._lists(form, length, shape)
+        if isinstance(form, ak.forms.NumpyForm) and form.inner_shape == ():
+            dtype = ak.types.numpytype.primitive_to_dtype(form.primitive)
+            data = self._buffer(form, "data", dtype, length, shape)
+            return ak.contents.NumpyArray(data, parameters=form.parameters)
         return made_of_buffers(form, length, self._buffers, self._name, shape, self._keep)
+
+    def _buffer(
+        self, form: ak.forms.Form, attribute: str, dtype: Any, length: Any, shape: Shape
+    ) -> Any:
+        name = self._name(form_key=form.form_key, attribute=attribute, form=form)
+        keep = self._keep(form.form_key, attribute)
+        return virtual_buffer(self._buffers[name], name, dtype, length, shape, keep=keep)
 
     def _lists(
         self, form: ak.forms.ListOffsetForm, length: Any, shape: Shape
     ) -> ak.contents.Content:
-        offsets = virtual_offsets(
-            form, length, self._buffers, self._name, lambda: (shape()[0] + 1,), self._keep
+        offsets = self._buffer(
+            form, "offsets", index_to_dtype[form.offsets], length + 1, lambda: (shape()[0] + 1,)
         )
         content = self._make(form.content, UNKNOWN, partial(_items, offsets))
         index = ak.index.Index(offsets)

@@ -7,15 +7,17 @@ upgrade that changes it fails there, by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, SupportsIndex
 
 import awkward as ak
+import numpy as np
 from awkward._backends.numpy import NumpyBackend
 from awkward._nplikes.shape import unknown_length as UNKNOWN  # noqa: N812 - it is a constant
+from awkward._nplikes.virtual import VirtualNDArray
 from awkward._util import native_byteorder
 from awkward.forms.form import index_to_dtype
-from awkward.operations.ak_from_buffers import _from_buffer, _reconstitute
+from awkward.operations.ak_from_buffers import _reconstitute
 from coffea.nanoevents.factory import _key_formatter
 from coffea.nanoevents.factory import _reads_podio_metadata as reads_podio_metadata
 from coffea.nanoevents.mapping.base import Accessed, BaseSourceMapping
@@ -41,12 +43,13 @@ __all__ = [
     "coffea_work",
     "compress",
     "decompress",
+    "index_to_dtype",
     "key_to_tuple",
     "lazy_record",
     "made_of_buffers",
     "reads_podio_metadata",
     "tuple_to_key",
-    "virtual_offsets",
+    "virtual_buffer",
 ]
 
 # What coffea's Runner does with one work item.
@@ -225,23 +228,48 @@ def made_of_buffers(
     )  # fmt: skip
 
 
-def virtual_offsets(
-    form: ak.forms.ListOffsetForm,
+def virtual_buffer(
+    buffer: Callable[[], Any],
+    name: str,
+    dtype: Any,
     length: Any,
-    buffers: Mapping[str, Callable[[], Any]],
-    name: Callable[..., str],
     shape: Callable[[], tuple[int]],
-    keep: Callable[[str, str], bool],
+    *,
+    keep: bool,
 ) -> Any:
-    """Return the offsets of lists as ``ak.from_buffers`` makes them; see above.
+    """Return a buffer that is loaded when it is used, as ``ak.from_buffers`` makes it.
+
+    Parameters
+    ----------
+    buffer
+        Returns the buffer.
+    name
+        Its name.
+    dtype
+        Type of its elements.
+    length
+        Number of elements; ``UNKNOWN`` until ``shape`` is asked.
+    shape
+        Returns the number of elements.
+    keep
+        Whether the buffer stays once it was used.
 
     Returns
     -------
     VirtualNDArray
-        Shape ``(length + 1,)``.
+        Shape ``(length,)``; using it raises TypeError where the buffer is shorter.
     """
-    key = name(form_key=form.form_key, attribute="offsets", form=form)
-    return _from_buffer(
-        NumpyBackend.instance().nplike, buffers[key], index_to_dtype[form.offsets], length + 1,
-        native_byteorder, key, shape, keep(form.form_key, "offsets"),
+    once = lru_cache(maxsize=1)(shape)
+
+    def load() -> Any:
+        (count,) = once()
+        array = np.asarray(buffer()).view(dtype).reshape(-1)
+        if array.size < count:
+            raise TypeError(f"size of array ({array.size}) is less than size of form ({count})")
+        return array[:count]
+
+    load.__awkward_raw_generator__ = buffer  # type: ignore[attr-defined]
+    return VirtualNDArray(
+        NumpyBackend.instance().nplike, (length,), dtype, load, once, name,
+        __enable_caching__=keep,
     )  # fmt: skip
