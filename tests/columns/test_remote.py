@@ -19,7 +19,7 @@ from hepcache.columns import TreeRef, UprootSource
 from hepcache.columns.column import Counted, Flat, Nested
 from hepcache.columns.origin import open_origin
 from hepcache.errors import BadFileError, OriginError
-from hepcache.fileset import look
+from hepcache.fileset import Catalogue, FileSpec, look
 from hepcache.fileset.probe import probe
 from hepcache.telemetry import ReadLog
 
@@ -204,3 +204,24 @@ def test_an_error_ahead_is_told_only_to_who_waits(server: HttpOrigin) -> None:
     file.expect([(0, 1000)])
     assert server.came.acquire(timeout=20)
     assert file.fetch(0, 1000) == DATA[:1000]
+
+
+def test_credentials_of_a_url_open_the_file_but_are_kept_nowhere(
+    server: HttpOrigin, zstd_path: Path, tmp_path: Path
+) -> None:
+    server.files["tree.root"] = zstd_path.read_bytes()
+    place = tmp_path / "catalogue.sqlite"
+    for token in ("first-secret", "second-secret"):
+        path = server.url("tree.root") + f"?authz=Bearer%20{token}&token={token}"
+        with Catalogue(place) as catalogue:
+            ((_, record),), _ = catalogue.records([FileSpec("d", path, "Events", None, None)])
+            assert record.path == path
+            (known,) = catalogue.known()
+        assert (known.uuid, token in known.path) == (record.uuid, False)
+    # Tokens change from day to day, and what is known of the file stays.
+    for file in tmp_path.iterdir():
+        assert b"secret" not in file.read_bytes()
+    path = server.url("nothing.root") + "?token=first-secret"
+    with Catalogue(place) as catalogue, pytest.raises(BadFileError) as caught:
+        catalogue.records([FileSpec("d", path, "Events", None, None)])
+    assert "secret" not in str(caught.value)

@@ -64,17 +64,19 @@ def examine(
     path: str, tree: str | None, options: Mapping[str, Any]
 ) -> tuple[FileRecord, Freshness]:
     """Do what :func:`probe` does; return also the file's state, the same before and after."""
+    public = without_credentials(path)
     for _ in range(2):
         before = look(path, storage_options(options))
-        record = _open(path, tree, options, before)
+        record = _open(public, location(path), tree, options, before)
         after = look(path, storage_options(options))
         if after.validator == before.validator:
             return record, after
-    raise BadFileError({path: "it is being written right now; try again when it is complete"})
+    raise BadFileError({public: "it is being written right now; try again when it is complete"})
 
 
-def _open(path: str, tree: str | None, options: Mapping[str, Any], fresh: Freshness) -> FileRecord:
-    place = location(path)
+def _open(
+    path: str, place: str, tree: str | None, options: Mapping[str, Any], fresh: Freshness
+) -> FileRecord:
     _check_head(path, place, fresh.size)
     passed = {key: value for key, value in options.items() if key != "storage_options"}
     flat = {**passed, **storage_options(options)}
@@ -100,7 +102,7 @@ def _examined(
 def _check_head(path: str, place: str, size: int) -> None:
     if size == 0:
         raise BadFileError({path: "the file is empty (0 bytes)"})
-    if is_url(path):
+    if is_url(place):
         return
     try:
         with Path(place).open("rb") as file:

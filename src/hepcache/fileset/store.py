@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from hepcache.errors import BadFileError, CatalogueError, ConfigurationError
 from hepcache.fileset.freshness import Freshness
 from hepcache.fileset.model import FileRecord, FileSpec
-from hepcache.fileset.paths import location
+from hepcache.fileset.paths import location, without_credentials
 from hepcache.fileset.progress import track
 from hepcache.fileset.rows import Database, below, checksum, decoded, encoded, storable
 from hepcache.fileset.survey import Target, look_at, open_all
@@ -116,7 +116,11 @@ class Catalogue:
         if on_empty == "bad":
             empty = [target for target in found if found[target].entries == 0]
             problems |= {t: f"tree {found[t].tree} has no entries" for t in empty}
-        bad = {s.path: problems[_target(s)] for s in specs if _target(s) in problems}
+        bad = {
+            without_credentials(s.path): problems[_target(s)]
+            for s in specs
+            if _target(s) in problems
+        }
         if bad and on_bad == "raise":
             raise BadFileError(bad)
         good = [(s, found[_target(s)]) for s in specs if _target(s) not in problems]
@@ -147,7 +151,7 @@ class Catalogue:
             return self._database.change("DELETE FROM files", [()])
         dropped = 0
         for path in paths:
-            place = storable(location(path)).rstrip("/")
+            place = _key(location(path)).rstrip("/")
             dropped += self._database.change(
                 "DELETE FROM files WHERE location = ? OR location GLOB ? OR location GLOB ?",
                 [(place, place, below(place))],
@@ -212,10 +216,10 @@ class Catalogue:
         out = {}
         for target in targets:
             query = "SELECT facts, digest FROM files WHERE location=? AND tree=?"
-            for row in self._database.execute(query, (storable(target.path), target.tree)):
+            for row in self._database.execute(query, (_key(target.path), target.tree)):
                 fact = decoded(*row)
                 if fact is not None:
-                    out[target] = fact
+                    out[target] = replace(fact[0], path=target.path), fact[1]
         return out
 
     def _remembered(
@@ -242,7 +246,7 @@ class Catalogue:
 
     def _write(self, found: _Found) -> None:
         rows = [
-            (storable(target.path), target.tree, *encoded(record, fresh.settled))
+            (_key(target.path), target.tree, *encoded(_public(record), fresh.settled))
             for target, (record, fresh) in found.items()
         ]
         if not rows:
@@ -266,6 +270,15 @@ def _succeeding(record: FileRecord, before: FileRecord | None) -> FileRecord:
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ConfigurationError(name, " or ".join(choices), value)
+
+
+def _key(path: str) -> str:
+    # A token may be another one tomorrow, and is nobody's business.
+    return storable(without_credentials(path))
+
+
+def _public(record: FileRecord) -> FileRecord:
+    return replace(record, path=without_credentials(record.path))
 
 
 def _target(spec: FileSpec) -> Target:

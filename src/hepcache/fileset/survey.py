@@ -59,7 +59,7 @@ def look_at(
         try:
             return look(path, passed)
         except BadFileError as error:
-            return error.problems[path]
+            return next(iter(error.problems.values()))
 
     with ThreadPoolExecutor(_LOOKERS, "hepcache-look") as pool:
         yield from zip(paths, pool.map(one, paths), strict=True)
@@ -115,4 +115,4 @@ def open_one(target: Target, options: Mapping[str, Any]) -> tuple[FileRecord, Fr
     try:
         return examine(target.path, target.tree or None, options)
     except BadFileError as error:
-        return error.problems[target.path]
+        return next(iter(error.problems.values()))

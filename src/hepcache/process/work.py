@@ -20,6 +20,7 @@ from distributed import get_worker
 from hepcache.chunks.segments import segment_of
 from hepcache.columns import Reader, TreeRef, open_source
 from hepcache.errors import ProcessorError
+from hepcache.fileset.paths import without_credentials
 from hepcache.process.ahead import Next, lookout
 from hepcache.process.events import EventsFactory, ReaderMapping
 from hepcache.process.forms import schema_form
@@ -267,7 +268,7 @@ def _metrics(item: Chunk, log: ReadLog, accessed: list[Accessed], clock: _Clock)
 def _record(item: Chunk, log: ReadLog, clock: _Clock) -> ChunkRecord:
     return ChunkRecord(
         dataset=item.dataset,
-        path=item.filename,
+        path=without_credentials(item.filename),
         uuid=item.uuid,
         tree=item.treename,
         start=item.entrystart,

@@ -17,7 +17,7 @@ from hepcache.cache import ColumnCache
 from hepcache.cache.provenance import Origin, note_origin
 from hepcache.cache.sharing import may_read, readable_by_group
 from hepcache.columns import forget_sources
-from hepcache.fileset.paths import location
+from hepcache.fileset.paths import location, without_credentials
 from hepcache.placement.plugin import METRIC, OWNER
 from hepcache.placement.residency import Holding, pack
 from hepcache.process.ahead import lookout
@@ -207,7 +207,7 @@ def note_file(uuid: str, tag: str, path: str, dataset: str, *, filled: bool) -> 
         the cache since the last time. Otherwise once a process is enough.
     """
     if filled or (uuid, tag, dataset) not in _noted:
-        note_origin(cache_of(path), uuid, tag, Origin(path, (dataset,)))
+        note_origin(cache_of(path), uuid, tag, Origin(without_credentials(path), (dataset,)))
         _noted.add((uuid, tag, dataset))
 
 
