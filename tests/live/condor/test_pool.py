@@ -55,13 +55,15 @@ def files(submit: Submit) -> None:
 
 
 @pytest.fixture
-def mid_run(submit: Submit, lan: Lan, files: None) -> Callable[[Callable[[], None]], Any]:
+def mid_run(submit: Submit, lan: Lan, files: None) -> Callable[..., Any]:
     """Return a function that does something in the middle of a run, and checks its result."""
     submit.call("wait", workers=len(WORKERS), timeout_s=200)
     progress = lan.home / "progress"
     progress.unlink(missing_ok=True)
 
-    def play(happening: Callable[[], None]) -> list[dict[str, str]]:
+    def play(
+        happening: Callable[[], Any], afterwards: Callable[[], None] = lambda: None
+    ) -> list[dict[str, str]]:
         before = len(submit.call("incidents"))
         submit.send("analyse")
         wait_until(
@@ -73,6 +75,7 @@ def mid_run(submit: Submit, lan: Lan, files: None) -> Callable[[Callable[[], Non
         found = submit.receive(300)
         assert found["output"] == EXPECTED
         assert found["chunks"] == found["distinct"] >= FILES * CHUNKS_PER_FILE
+        afterwards()
         until = time.monotonic() + 90
         while len(submit.call("incidents")) <= before and time.monotonic() < until:
             submit.call("pause", seconds=0.5)
@@ -86,30 +89,44 @@ def job_on(submit: Submit, name: str) -> str:
     return next(one["id"] for one in submit.call("jobs") if one["machine"].startswith(f"{name}."))
 
 
-def test_a_removed_worker_is_replaced(
-    submit: Submit, mid_run: Callable[[Callable[[], None]], Any]
-) -> None:
+def test_a_removed_worker_is_replaced(submit: Submit, mid_run: Callable[..., Any]) -> None:
     job = job_on(submit, "w1")
-    happened = mid_run(lambda: submit.host.run(USER, "condor_rm", job) and None)
+    happened = mid_run(lambda: submit.host.run(USER, "condor_rm", job))
     assert [(one["what"], one["job_id"]) for one in happened] == [("removed", job)]
 
 
-def test_a_held_job_is_replaced_and_says_why(
-    submit: Submit, mid_run: Callable[[Callable[[], None]], Any]
-) -> None:
+def test_a_held_job_is_replaced_and_says_why(submit: Submit, mid_run: Callable[..., Any]) -> None:
     job = job_on(submit, "w2")
     reason = "the cat sat on it"
-    happened = mid_run(
-        lambda: submit.host.run(USER, "condor_hold", "-reason", reason, job) and None
-    )
+    happened = mid_run(lambda: submit.host.run(USER, "condor_hold", "-reason", reason, job))
     (one,) = happened
     assert (one["what"], one["job_id"]) == ("held", job)
     assert reason in one["reason"]
 
 
 def test_a_killed_startd_loses_nothing(
-    submit: Submit, worker_hosts: dict[str, Host], mid_run: Callable[[Callable[[], None]], Any]
+    submit: Submit, worker_hosts: dict[str, Host], mid_run: Callable[..., Any]
 ) -> None:
     happened = mid_run(lambda: worker_hosts["w3"].kill_process("condor_startd"))
     assert {one["machine"] for one in happened} <= {f"w3.{DOMAIN}", ""}
     assert happened
+
+
+def test_a_drained_machine_hands_over_what_it_has(
+    submit: Submit, worker_hosts: dict[str, Host], mid_run: Callable[..., Any]
+) -> None:
+    w1, script = worker_hosts["w1"], "/usr/local/libexec/hepcache/hepcache-drain"
+
+    def empty() -> None:
+        w1.run("root", script, "start", "120")  # waits until no job is left
+        assert f"w1.{DOMAIN}" not in submit.call("hosts")
+        (machine,) = (
+            one for one in submit.call("pool")["machines"] if one["name"] == f"w1.{DOMAIN}"
+        )
+        assert machine["draining"]
+        assert machine["free"] == 0
+        w1.run("root", script, "stop")
+
+    happened = mid_run(lambda: w1.run("root", "sh", "-c", f"{script} start 0 || true"), empty)
+    assert [one["what"] for one in happened] == ["removed"]
+    assert f"w1.{DOMAIN}" in submit.call("hosts")
