@@ -10,21 +10,11 @@ import pytest
 
 from hepcache.bench.samples.nanoaod import write_nanoaod
 
-from .conftest import Facility, in_ansible, recap
+from .conftest import Facility, recap
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1200)]
 
 COLUMNS = ["Muon_pt", "Muon_eta", "MET_pt"]
-
-
-def test_the_roles_pass_ansible_lints_production_profile(ansible: Path) -> None:
-    done = in_ansible(ansible, "ansible-lint", "--offline", "--profile", "production")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_published_cluster_is_a_sound_playbook(ansible: Path) -> None:
-    done = in_ansible(ansible, "ansible-playbook", "--syntax-check", "site.yml")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
