@@ -37,4 +37,7 @@ def test_an_example_is_a_command(line: str) -> None:
     while hasattr(command, "commands"):
         name, *arguments = arguments
         command = command.commands[name]
-    assert command.make_context(name, arguments).params
+    # It raises what it would print for a user.
+    context = command.make_context(name, arguments)
+    assert context.command is command
+    assert not context.args

@@ -67,6 +67,9 @@ def test_a_chunk_finds_what_was_fetched_ahead_and_its_bytes_are_its_own(
     server: HttpOrigin, ref: TreeRef, cache: ColumnCache, path: Path
 ) -> None:
     opener = Opener()
+    opener(ref)
+    # A tree that is not plain is parsed once more, by uproot, when its file is opened.
+    opened = len(server.asked)
     lookout = Lookout(opener)
     first, second, _ = chunks(ref)
     lookout.begin(first, cache, [second])
@@ -83,7 +86,8 @@ def test_a_chunk_finds_what_was_fetched_ahead_and_its_bytes_are_its_own(
     assert log.causes == {"miss": len(COLUMNS) + 1}
     assert 0 < log.used_bytes <= log.origin_bytes == log.requested_bytes
     # Nothing was asked for twice.
-    asked = [one for one in server.asked if one[1] - one[0] > 0]
+    asked = [one for one in server.asked[opened:] if one[1] - one[0] > 0]
+    assert asked
     assert len(asked) == len(set(asked))
     with uproot.open(path) as file:
         expected = file["Events"]["met"].array(entry_start=second.start, entry_stop=second.stop)
