@@ -16,7 +16,8 @@ __all__ = ["Queued", "Queues", "Rank"]
 Rank: TypeAlias = tuple[float, ...]
 
 # A task that takes so many times longer than expected, and so long, says nothing of its end.
-_OVERDUE, _OVERDUE_S = 3.0, 1.0
+# Less would take chunks from hosts that have but a file to open, or code to load.
+_OVERDUE, _OVERDUE_S = 10.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
