@@ -103,15 +103,20 @@ def test_a_concatenation_killed_at_any_call(
     out = tmp_path / "out.h5"
     killed = crash("concat", out, [*range(1, 400, 19)], inputs)
     assert len(killed) > 5
-    resumed = 0
+    resumed, published = 0, []
     for call in killed:
         after = Path(f"{out}.after{call}")
-        assert not after.exists()
+        if after.exists():
+            # Killed when only its traces were left to be removed: it is there, so it is whole.
+            same(after, inputs, "evt")
+            published.append(after.name)
+            continue
         done = concatenate(inputs, after, OPTIONS, jobs=1)
         resumed += done.resumed_chunks > 0
         same(after, inputs, "evt")
     assert resumed > 2
-    assert not [path for path in tmp_path.glob(".*") if "lock" not in path.name]
+    left = [path.name for path in tmp_path.glob(".*") if "lock" not in path.name]
+    assert not [name for name in left if not any(one in name for one in published)]
 
 
 def test_an_interrupted_run_goes_on(
