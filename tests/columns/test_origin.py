@@ -4,6 +4,7 @@ import errno
 import multiprocessing
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask.config
@@ -125,6 +126,19 @@ def test_link_is_shared_by_processes(tmp_path: Path) -> None:
         assert worker.exitcode == 0
     # 300 kB through 1 MB/s, however many take part.
     assert time.monotonic() - began >= 0.29
+
+
+def test_who_asks_for_little_does_not_wait_behind_who_asked_for_much(tmp_path: Path) -> None:
+    links = [Link(2e6, tmp_path / "link") for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        much = threads.submit(links[0].take, 2_000_000)
+        while (tmp_path / "link").stat().st_size == 0:
+            time.sleep(0.001)
+        little = threads.submit(links[1].take, 200_000)
+        # Equal parts: some 0.2 s, not the second that the other one takes alone.
+        assert little.result() < 0.7 * much.result()
+    for link in links:
+        link.close()
 
 
 def test_emulated_bandwidth_slows_an_origin(tmp_path: Path) -> None:

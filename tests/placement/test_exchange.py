@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.placement.test_queues import task
 
 from hepcache.placement.exchange import OPENING_S, Candidate, best_move, reading_s
@@ -43,6 +45,14 @@ def test_the_task_that_makes_both_end_soonest_moves() -> None:
         candidate(number, 4.0, length, there=50e6) for number, length in enumerate((3, 1, 2))
     ]
     assert chosen(*priced) == 1
+
+
+def test_what_is_being_fetched_already_is_not_taken_over_for_a_little() -> None:
+    waiting = candidate(0, 1.5)
+    assert chosen(waiting) == 0
+    assert chosen(replace(waiting, ahead_s=1.0)) is None
+    # Behind a host that hangs, it is.
+    assert chosen(replace(waiting, lead_s=9.0, ahead_s=1.0)) == 0
 
 
 def test_a_move_that_gains_next_to_nothing_is_not_made() -> None:

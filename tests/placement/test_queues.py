@@ -35,6 +35,15 @@ def test_a_worker_begins_as_many_as_it_has_threads_and_the_rest_in_order_of_rank
     assert numbers(queues.waiting("w", 1)) == [9]
 
 
+def test_next_in_line_is_what_the_threads_begin_when_they_are_free() -> None:
+    queues = Queues()
+    queues.join("w", 2)
+    assert queues.next_in_line("w") == set()
+    for number in (0, 1, 9, 5, 7):
+        queues.put("w", task(number))
+    assert queues.next_in_line("w") == {task(5).key, task(7).key}
+
+
 def test_what_was_begun_is_partly_done() -> None:
     now = [100.0]
     queues = Queues(lambda: now[0])

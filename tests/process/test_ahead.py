@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -16,6 +17,7 @@ from tests.columns.http_origin import HttpOrigin, http_origin
 
 from hepcache.cache import ColumnCache
 from hepcache.columns import Reader, TreeRef, UprootSource
+from hepcache.columns.transport import UrlTransport
 from hepcache.process.ahead import Lookout, Next
 from hepcache.telemetry import ReadLog
 
@@ -107,6 +109,35 @@ def test_what_is_cached_is_not_fetched(
     lookout.begin(first, cache, [second])
     lookout.settle()
     assert lookout.held_bytes == 0
+
+
+def settled(lookout: Lookout, timeout_s: float) -> bool:
+    waiting = threading.Thread(target=lookout.settle)
+    waiting.start()
+    waiting.join(timeout_s)
+    return not waiting.is_alive()
+
+
+def test_chunks_are_fetched_one_after_the_other(
+    server: HttpOrigin, ref: TreeRef, cache: ColumnCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(UrlTransport, "most_bytes", 1)
+    opener = Opener()
+    lookout = Lookout(opener)
+    first, second, third = chunks(ref)
+    opener(ref)
+    while server.came.acquire(blocking=False):
+        pass  # what opening asked for
+    server.hold.clear()
+    lookout.begin(first, cache, [second, third])
+    # The second is on its way; the planner does nothing for the third meanwhile.
+    assert server.came.acquire(timeout=30)
+    one = lookout.held_bytes
+    assert not settled(lookout, 0.1)
+    assert lookout.held_bytes == one > 0
+    server.hold.set()
+    lookout.settle()
+    assert lookout.held_bytes > one
 
 
 def test_a_chunk_that_another_takes_over_is_forgotten(

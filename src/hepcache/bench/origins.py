@@ -51,7 +51,7 @@ class ColdPlan:
         Interleaved runs, of which medians are taken.
     """
 
-    events: int = 24_000
+    events: int = 48_000
     files: int = 2
     cluster: int = 2_000
     bandwidth: str = "4 MB/s"
@@ -59,7 +59,7 @@ class ColdPlan:
     rounds: int = 3
 
 
-_QUICK = ColdPlan(events=6_000, cluster=1_000, rounds=1, bandwidth="2 MB/s")
+_QUICK = ColdPlan(events=12_000, cluster=1_000, rounds=1, bandwidth="2 MB/s")
 
 
 @dataclass(frozen=True, slots=True)

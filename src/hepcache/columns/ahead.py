@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 
 from hepcache.columns.threads import background
@@ -99,6 +99,15 @@ class Ahead:
             parts = list(self._parts.values())
         self.drop([(part.start, part.length) for part in parts])
         wait([part.request for part in parts])
+
+    def wait_below(self, nbytes: int) -> None:
+        """Return when fewer bytes than ``nbytes`` are on their way."""
+        while True:
+            with self._lock:
+                coming = [part for part in self._parts.values() if not part.request.done()]
+            if sum(part.length for part in coming) < nbytes:
+                return
+            wait({part.request for part in coming}, return_when=FIRST_COMPLETED)
 
     @property
     def held_bytes(self) -> int:

@@ -142,6 +142,10 @@ class Origin(io.RawIOBase):
         self._transport.expect(ranges)
         self._ahead.begin([[ranges[one] for one in group] for group in self._groups(ranges)])
 
+    def await_few(self) -> None:
+        """Return when what was expected and has not come fits into one request."""
+        self._ahead.wait_below(self._transport.most_bytes)
+
     def forget(self, ranges: Sequence[Range]) -> None:
         """Drop ranges that were expected, fetched or not."""
         self._ahead.drop(ranges)

@@ -175,6 +175,10 @@ class UprootSource:
         """Begin to fetch ranges that will be read."""
         self._origin.expect(ranges)
 
+    def await_few(self) -> None:
+        """Return when little of what was expected is still to come."""
+        self._origin.await_few()
+
     def forget(self, ranges: Sequence[Range]) -> None:
         """Drop ranges that were expected and not read."""
         self._origin.forget(ranges)

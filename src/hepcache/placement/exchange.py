@@ -42,6 +42,8 @@ class Candidate:
         How long the task is expected to take.
     missing_here, missing_there
         Bytes that its worker's host, and the idle worker's host, would read.
+    ahead_s
+        How long the idle worker would read what the other one is fetching already.
     """
 
     task: Queued
@@ -49,6 +51,7 @@ class Candidate:
     seconds: float
     missing_here: float
     missing_there: float
+    ahead_s: float = 0.0
 
 
 def gain_s(lead_s: float, seconds: float, reading_here_s: float, reading_there_s: float) -> float:
@@ -112,7 +115,7 @@ def best_move(
                 one.lead_s,
                 one.seconds,
                 reading_s(one.missing_here, here),
-                reading_s(one.missing_there, there),
+                reading_s(one.missing_there, there) + one.ahead_s,
             ),
             one,
         )

@@ -103,18 +103,23 @@ class Market:
             home = self._roster.host(victim)
             paused_s = 0.0 if victim in running else _PAUSED_S
             later_s = self._queues.wait_s(victim) - ends_s
+            # A host fetches ahead what it will do next.
+            fetching = self._queues.next_in_line(victim)
+            read_share = self._roster.read_share(victim)
             for task in self._queues.waiting(victim, each, paused=victim not in running):
                 if task.key in self._moving:
                     continue
                 residency = self._residency_of(task.key)
                 # What was measured needs no correction by how things go now.
                 pace = self._roster.pace(home) if task.guessed else 1.0
+                ahead = task.guessed and task.key in fetching
                 yield Candidate(
                     task,
                     paused_s + later_s * pace,
                     task.seconds * pace,
                     sum(residency.missing_bytes(job, home) for job in task.jobs),
                     sum(residency.missing_bytes(job, host) for job in task.jobs),
+                    task.seconds * pace * read_share if ahead else 0.0,
                 )
 
     def _move(self, task: Queued, worker: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from typing import TypeAlias
 
 from hepcache.identity import JobIdentity
@@ -137,6 +137,13 @@ class Queues:
         A worker that is paused may not have begun what it should have begun by now.
         """
         return self._queues[worker].waiting(paused=paused)[: -most - 1 : -1]
+
+    def next_in_line(self, worker: str) -> set[ChunkKey]:
+        """Return the tasks that a worker begins when each of its threads is free once."""
+        queue = self._queues[worker]
+        waiting = (task for key, task in queue.tasks.items() if key not in queue.begun)
+        first = nsmallest(queue.threads, waiting, key=lambda task: (task.rank, task.key))
+        return {task.key for task in first}
 
     def wait_s(self, worker: str) -> float:
         """Return when a worker is expected to end all that it has, from now."""

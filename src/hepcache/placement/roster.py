@@ -88,6 +88,11 @@ class Roster:
         """Return the decoded bytes per second at which a host reads what it lacks."""
         return self._refill_rates.get(host, _REFILL_RATE)
 
+    def read_share(self, worker: str) -> float:
+        """Return the part of its last chunks' time in which a worker waited for the origin."""
+        said = self._workers[worker].metrics.get(METRIC) or {}
+        return float(said.get("read_share", 0.0))
+
     def note_pace(self, worker: str, taken_s: float, expected_s: float) -> None:
         """Remember how long a task took, where it was expected to take another time."""
         if worker not in self._warm:

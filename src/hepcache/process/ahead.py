@@ -170,7 +170,7 @@ class Lookout:
             return sum(one.nbytes for one in self._expected.values())
 
     def settle(self) -> None:
-        """Return when all that was planned so far is under way."""
+        """Return when all that was planned so far is under way, but for the last request."""
         self._plan().submit(lambda: None).result()
 
     def _plan(self) -> ThreadPoolExecutor:
@@ -224,6 +224,9 @@ class Lookout:
             dropped = self._expected.get(name) is not expected
         if dropped:
             source.forget(ranges)
+        # One chunk after the other: the nearest comes soonest, other hosts get their part
+        # of the link, and of a chunk that is taken over little was read for nothing.
+        source.await_few()
 
 
 lookout = Lookout()

@@ -31,7 +31,7 @@ __all__ = [
     "dask_setup",
     "forget",
     "note_file",
-    "note_refill",
+    "note_reading",
     "settle",
     "task_owner",
     "worker_cache",
@@ -45,6 +45,7 @@ _noted: set[tuple[str, str, str]] = set()
 _settled = (0, 0)
 _refilled_bytes = 0
 _refilled_s = 0.0
+_read_share = 0.0
 
 
 class CachePlugin(WorkerPlugin):
@@ -95,6 +96,7 @@ class _Membership:
             "generation": generation,
             "holdings": self._holdings,
             "refill_rate": rate,
+            "read_share": _read_share,
         }
 
 
@@ -183,9 +185,10 @@ def worker_host() -> str:
     return settings().host
 
 
-def note_refill(log: ReadLog) -> None:
-    """Count what a chunk read at the origin towards the host's refill rate."""
-    global _refilled_bytes, _refilled_s
+def note_reading(log: ReadLog, passed_s: float) -> None:
+    """Count what a chunk read at the origin towards the host's refill rate, and of its time."""
+    global _refilled_bytes, _refilled_s, _read_share
+    _read_share = (_read_share + log.read_s / max(passed_s, log.read_s, 1e-9)) / 2
     missed = sum(size for cause, size in log.cause_bytes.items() if cause != "hit")
     if missed:
         with _lock:
