@@ -16,7 +16,7 @@ def test_the_defaults_are_whole() -> None:
     assert (found.quota_bytes, found.quota_fraction) == (None, None)
     assert (found.run, found.cull, found.stop) == (0.07, 0.05, 0.01)
     assert (found.codec, found.admit, found.verify) == ("auto", "always", "first-use")
-    assert found.memory_bytes == 256 << 20
+    assert found.memory_bytes == 320 << 20
     assert found.group_directory is None
 
 

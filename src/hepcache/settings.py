@@ -11,6 +11,7 @@ import os
 import pwd
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -121,6 +122,13 @@ def settings() -> Settings:
     ConfigurationError
         A value has the wrong type or range; the message names the key.
     """
+    # Several times per chunk: what was asked for with the same words is the same.
+    said = repr(dask.config.get("hepcache", {}))
+    return _settings(said, os.environ.get("HOME"), os.environ.get("XDG_CACHE_HOME"))
+
+
+@lru_cache(maxsize=16)
+def _settings(*_: str | None) -> Settings:
     home = Path(platformdirs.user_cache_dir("hepcache"))
     capacity_bytes, capacity_fraction = _size("cache.capacity")
     if capacity_bytes is None and capacity_fraction is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
@@ -55,12 +56,22 @@ class Entry:
     meta: bytes
     buffers: tuple[NDArray[Any], ...]
     nbytes: int = field(init=False, compare=False)
+    _digests: list[bytes] = field(init=False, compare=False, repr=False, default_factory=list)
 
     def __post_init__(self) -> None:
         nbytes = len(self.meta)
         for buffer in self.buffers:
             nbytes += buffer.nbytes
         object.__setattr__(self, "nbytes", nbytes)
+
+    @property
+    def digests(self) -> list[bytes]:
+        """Hash of each buffer, calculated once: what is held serves many chunks."""
+        if not self._digests:
+            self._digests.extend(
+                xxhash.xxh3_128_digest(np.ascontiguousarray(one).data) for one in self.buffers
+            )
+        return self._digests
 
 
 def entries_equal(one: Entry, other: Entry) -> bool:

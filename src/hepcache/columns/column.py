@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -34,9 +34,12 @@ class Flat:
     ----------
     values
         Shape ``(n_entries,)``.
+    entry
+        What the cache holds of it, if it came from there.
     """
 
     values: Values
+    entry: Entry | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -45,6 +48,11 @@ class Flat:
     def nbytes(self) -> int:
         """Decoded size in bytes."""
         return int(self.values.nbytes)
+
+    def digest(self) -> tuple[str, bytes]:
+        """Return the type of the values and a hash of them: equal ones have the same."""
+        entry = self.entry or Entry(b"", (self.values,))
+        return self.values.dtype.str, entry.digests[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +150,7 @@ def from_entry(entry: Entry) -> Column:
     meta = _parsed(entry.meta)
     kind = meta["kind"]
     if kind == "flat":
-        return Flat(entry.buffers[0])
+        return Flat(entry.buffers[0], entry)
     if kind == "counted":
         return Counted(meta["length"], entry.buffers[0], meta["counter"])
     if kind != "nested":

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import awkward as ak
 import numpy as np
-import xxhash
 
 from hepcache.cache.model import ColumnKey, Entry
 from hepcache.cache.store import ColumnCache
@@ -209,12 +208,11 @@ class Reader:
         found = self._offsets.get(key)
         if found is None:
             # Some writers give every list of a collection a counter of its own.
-            values = np.ascontiguousarray(counts.values)
-            content = values.dtype.str, xxhash.xxh3_128_digest(values.data)
+            content = counts.digest()
             found = self._shared.get(content)
             if found is None:
-                found = np.zeros(len(values) + 1, dtype=np.int64)
-                np.cumsum(values, out=found[1:])
+                found = np.zeros(len(counts) + 1, dtype=np.int64)
+                np.cumsum(counts.values, out=found[1:])
                 found.flags.writeable = False
                 self._shared[content] = found
             self._offsets[key] = found

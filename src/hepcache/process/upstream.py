@@ -7,7 +7,7 @@ upgrade that changes it fails there, by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, SupportsIndex
 
 import awkward as ak
@@ -259,7 +259,12 @@ def virtual_buffer(
     VirtualNDArray
         Shape ``(length,)``; using it raises TypeError where the buffer is shorter.
     """
-    once = lru_cache(maxsize=1)(shape)
+    counts: list[tuple[int]] = []
+
+    def once() -> tuple[int]:
+        if not counts:
+            counts.append(shape())
+        return counts[0]
 
     def load() -> Any:
         (count,) = once()
