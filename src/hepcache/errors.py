@@ -17,10 +17,14 @@ __all__ = [
     "ClusterError",
     "ConfigurationError",
     "HepcacheError",
+    "ObjectDamagedError",
+    "ObjectMissingError",
+    "ObjectStoreError",
     "OriginError",
     "ProcessorError",
     "RecompressError",
     "RecordError",
+    "StoreAccessError",
     "TableFileError",
     "TableMismatchError",
     "UnknownColumnError",
@@ -144,6 +148,38 @@ class OriginError(HepcacheError, OSError):
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
         super().__init__(f"origin of {path}: {problem}")
+
+
+class ObjectStoreError(HepcacheError, OSError):
+    """An object store can't be reached, refuses a request, or lacks what was asked for.
+
+    Parameters
+    ----------
+    store
+        The store's URI.
+    name
+        The object's name below that URI; ``""`` for the object at the URI
+        itself or the store as a whole.
+    problem
+        What went wrong, with the fix.
+    """
+
+    def __init__(self, store: str, name: str, problem: str) -> None:
+        self.store, self.name, self.problem = store, name, problem
+        where = f"object {name!r} of {store}" if name else f"object store {store}"
+        super().__init__(f"{where}: {problem}")
+
+
+class ObjectMissingError(ObjectStoreError, FileNotFoundError):
+    """An object, or the bucket, pool or directory that should hold it, does not exist."""
+
+
+class ObjectDamagedError(ObjectStoreError):
+    """An object is shorter than it must be, or its checksum does not match."""
+
+
+class StoreAccessError(ObjectStoreError, PermissionError):
+    """An object store refuses the credentials, or lacks them."""
 
 
 class UnknownColumnError(HepcacheError, KeyError):
