@@ -17,7 +17,7 @@ def test_conda_environment_has_the_same_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     extras = project["optional-dependencies"]
-    rooms = (extras[name] for name in ("hdf5", "htcondor", "remote"))
+    rooms = (extras[name] for name in ("hdf5", "htcondor", "objects", "remote"))
     expected = {*project["dependencies"], *(one for room in rooms for one in room)}
     assert {one for one in conda if isinstance(one, str)} == {*expected, "python>=3.11", "pip"}
 

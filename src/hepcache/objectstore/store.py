@@ -29,7 +29,7 @@ from hepcache.errors import ConfigurationError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Request", "Store", "is_store_uri", "join_name", "open_store"]
+__all__ = ["Request", "Store", "check_prefix", "is_store_uri", "join_name", "open_store"]
 
 _MODULES = {
     "ntpl+mem": "memory",
@@ -135,14 +135,38 @@ def join_name(base: str, name: str) -> str:
     name
         The object's name in the store.
 
+    Raises
+    ------
+    ConfigurationError
+        The name is absolute, has empty parts, or would leave its place.
+
     Examples
     --------
     >>> join_name("run3/zee", "12"), join_name("run3/zee", ".pages/12"), join_name("run3/zee", "")
     ('run3/zee/12', 'run3/zee.pages/12', 'run3/zee')
     """
+    # A name may come from an anchor that somebody else wrote.
+    parts = name.split("/")
+    if (name and not all(part and part.strip(".") for part in parts)) or "\0" in name:
+        raise ConfigurationError("object name", "parts between single slashes, none of dots", name)
     if not name or name.startswith(".") or not base:
         return base + name
     return f"{base}/{name}"
+
+
+def check_prefix(prefix: str) -> str:
+    """Return what :meth:`Store.list` was given, if it has a meaning.
+
+    Raises
+    ------
+    ConfigurationError
+        It neither is empty nor ends with a slash, or is no name.
+    """
+    if prefix:
+        join_name("", prefix.removesuffix("/"))
+        if not prefix.endswith("/") or prefix == "/":
+            raise ConfigurationError("prefix of object names", "'' or one that ends in /", prefix)
+    return prefix
 
 
 def is_store_uri(uri: str) -> bool:
@@ -188,7 +212,7 @@ def open_store(uri: str, **options: Any) -> Store:
             "URI", "neither '#' nor '@': credentials come from the environment or options", uri
         )
     given = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **options}
-    plain = parts._replace(query="").geturl().rstrip("/")
+    plain = uri.partition("?")[0].rstrip("/")
     loaded = import_module(f"hepcache.objectstore.{module}")
     # The first two parameters are the URI, plain and in parts; the others are options.
     known = list(signature(loaded.open_uri).parameters)[2:]
