@@ -16,15 +16,20 @@ __all__ = [
     "CatalogueError",
     "ClusterError",
     "ConfigurationError",
+    "DuplicateItemError",
     "HepcacheError",
+    "MissingItemError",
     "ObjectDamagedError",
     "ObjectMissingError",
     "ObjectStoreError",
     "OriginError",
     "ProcessorError",
+    "ProductTypeError",
     "RecompressError",
     "RecordError",
     "StoreAccessError",
+    "StoreBatchError",
+    "StoreError",
     "TableFileError",
     "TableMismatchError",
     "UnknownColumnError",
@@ -280,3 +285,91 @@ class TableMismatchError(HepcacheError, ValueError):
         lines = "\n".join(f"  {where}: {reason}" for where, reason in self.problems.items())
         count = len(self.problems)
         super().__init__(f"{count} {'problem' if count == 1 else 'problems'}:\n{lines}")
+
+
+class StoreError(HepcacheError, OSError):
+    """An event store can't be opened, read or written, or what it keeps is damaged.
+
+    Parameters
+    ----------
+    where
+        The store's directory, or the shard or server concerned.
+    problem
+        What went wrong, with the fix.
+    """
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where, self.problem = where, problem
+        super().__init__(f"event store {where}: {problem}")
+
+
+class StoreBatchError(StoreError):
+    """Writes of a batch failed; the others are done.
+
+    Parameters
+    ----------
+    failures
+        What was to be written, by its address, to the reason why it is not.
+    """
+
+    def __init__(self, failures: Mapping[str, str]) -> None:
+        self.failures = dict(failures)
+        lines = "\n".join(f"  {what}: {reason}" for what, reason in self.failures.items())
+        count = len(self.failures)
+        noun = "write was" if count == 1 else "writes were"
+        super().__init__("batch", f"{count} {noun} not done:\n{lines}")
+
+
+class MissingItemError(HepcacheError, KeyError):
+    """A dataset, run, subrun, event or product is not in the store.
+
+    Parameters
+    ----------
+    item
+        What was asked for.
+    parent
+        Where it was looked for.
+    near
+        What is there instead, nearest first.
+    """
+
+    def __init__(self, item: str, parent: str, near: Sequence[object] = ()) -> None:
+        self.item, self.parent, self.near = item, parent, tuple(near)
+        super().__init__(item)
+
+    def __str__(self) -> str:
+        hint = f"; nearest: {', '.join(map(str, self.near))}" if self.near else ""
+        return f"no {self.item} in {self.parent}{hint}"
+
+
+class DuplicateItemError(HepcacheError, KeyError):
+    """A run, subrun, event or product is in the store already.
+
+    Parameters
+    ----------
+    item
+        What was to be stored.
+    parent
+        Where it is already.
+    """
+
+    def __init__(self, item: str, parent: str) -> None:
+        self.item, self.parent = item, parent
+        super().__init__(item)
+
+    def __str__(self) -> str:
+        return f"{self.item} is in {self.parent} already; overwrite=True replaces products"
+
+
+class ProductTypeError(HepcacheError, TypeError):
+    """A product is of another type than the one asked for, or of none that can be stored.
+
+    Parameters
+    ----------
+    expected, found
+        The types.
+    """
+
+    def __init__(self, expected: str, found: str) -> None:
+        self.expected, self.found = expected, found
+        super().__init__(f"expected a product of type {expected}, found {found}")

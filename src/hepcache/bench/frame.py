@@ -75,6 +75,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.hdf5",
         "Concatenation of HDF5 tables against a plain h5py loop, and against its limit.",
     ),
+    "eventstore": Benchmark(
+        "hepcache.bench.eventstore",
+        "The event store against the published figures and one value per product.",
+    ),
 }
 """Every benchmark by name, in the order in which ``bench all`` runs them."""
 

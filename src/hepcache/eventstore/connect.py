@@ -1,0 +1,139 @@
+"""Opening a store by its URL."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+from weakref import WeakValueDictionary
+
+from hepcache.errors import ConfigurationError, StoreError
+from hepcache.eventstore.files import write_once
+from hepcache.eventstore.lmdb import LmdbEngine
+from hepcache.eventstore.memory import MemoryEngine
+from hepcache.eventstore.shard import LocalShard
+from hepcache.eventstore.store import Store
+
+__all__ = ["connect"]
+
+FORMAT = 1
+_DESCRIPTION = "store.json"
+_MOST_SHARDS = 4096
+_named: WeakValueDictionary[str, _Shards] = WeakValueDictionary()
+_lock = Lock()
+
+
+class _Shards(list[LocalShard]):
+    """The shards of a named store in memory; it lives as long as a store uses it."""
+
+
+def connect(url: str | Path, *, cache_bytes: int = 256 << 20) -> Store:
+    """Open an event store, made where it is missing.
+
+    Parameters
+    ----------
+    url
+        - ``mem://``: in this process, gone with the store; ``mem://name`` is shared by all
+          that open the name in this process.
+        - ``file:///path`` or a plain path: embedded, in a directory of a local volume, for any
+          number of processes of this machine. ``?sync=false`` lets a power failure (not a
+          kill) take the last writes.
+        - ``tls://scheduler:port`` or ``tcp://...``: the service on the workers of a Dask
+          cluster (``hepcache store serve``).
+
+        ``?shards=N`` sets how many shards a new store of the first two has: as many
+        processes can write at the same time. It stays as it is.
+    cache_bytes
+        Capacity of the cache that :meth:`SubRun.prefetch` fills.
+
+    Raises
+    ------
+    ConfigurationError
+        The URL has no meaning.
+    StoreError
+        It can't be opened.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> store = connect("mem://")
+    >>> event = store.create("nova/prod5").create(43).create(56).create(25)
+    >>> event["rec_energy"] = np.array([1.5, 2.5])
+    >>> store["nova/prod5"][43][56][25]["rec_energy"].tolist()
+    [1.5, 2.5]
+    """
+    text = str(url)
+    if "://" not in text:
+        text = Path(text).expanduser().resolve().as_uri()
+    parts = urlsplit(text)
+    options = dict(parse_qsl(parts.query))
+    if parts.scheme == "mem":
+        return Store(text, _in_memory(parts.netloc + parts.path, options), cache_bytes=cache_bytes)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        shards = _embedded(Path(unquote(parts.path)), options)
+        return Store(text, shards, cache_bytes=cache_bytes)
+    if parts.scheme in ("tcp", "tls"):
+        from hepcache.eventstore.service.client import connect_service
+
+        return connect_service(text, cache_bytes=cache_bytes)
+    raise ConfigurationError(
+        "event store", "mem://, file:///path, or the tls:// or tcp:// address of a scheduler", text
+    )
+
+
+def _number(options: dict[str, str], default: int) -> int:
+    given = options.get("shards", str(default))
+    if not given.isdecimal() or not 1 <= int(given) <= _MOST_SHARDS:
+        raise ConfigurationError("shards", f"a number in 1..{_MOST_SHARDS}", given)
+    return int(given)
+
+
+def _in_memory(name: str, options: dict[str, str]) -> list[LocalShard]:
+    with _lock:
+        shards = _named.get(name) if name else None
+        if shards is None:
+            shards = _Shards(LocalShard(MemoryEngine()) for _ in range(_number(options, 1)))
+            if name:
+                _named[name] = shards
+        return shards
+
+
+def _embedded(directory: Path, options: dict[str, str]) -> list[LocalShard]:
+    sync = options.get("sync", "true").lower()
+    if sync not in ("true", "false"):
+        raise ConfigurationError("sync", "true or false", sync)
+    number = description(directory, _number(options, 1))["shards"]
+    if "shards" in options and int(options["shards"]) != number:
+        raise ConfigurationError(
+            "shards", f"{number}, as this store was made with", options["shards"]
+        )
+    return [
+        LocalShard(LmdbEngine(directory / "shards" / f"{one:04d}", sync=sync == "true"))
+        for one in range(number)
+    ]
+
+
+def description(directory: Path, shards: int) -> dict[str, Any]:
+    """Return what a store's directory says of itself, written where it is missing.
+
+    Raises
+    ------
+    StoreError
+        It is none of this format's.
+    """
+    path = directory / _DESCRIPTION
+    try:
+        if not path.exists():
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            wanted = {"format": FORMAT, "what": "hepcache event store", "shards": shards}
+            write_once(path, json.dumps(wanted).encode() + b"\n")
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise StoreError(str(directory), f"{_DESCRIPTION} can't be used: {error}") from error
+    if found.get("format") != FORMAT:
+        raise StoreError(
+            str(directory), f"format {found.get('format')!r}, this hepcache reads {FORMAT}"
+        )
+    return found

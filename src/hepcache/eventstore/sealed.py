@@ -1,0 +1,41 @@
+"""Values with a checksum, so that a damaged one is an error and never wrong data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import xxhash
+
+from hepcache.errors import StoreError
+
+__all__ = ["SEAL_BYTES", "seal", "unseal"]
+
+SEAL_BYTES = 8
+
+
+def seal(parts: Iterable[bytes | memoryview]) -> bytes:
+    """Return the parts joined, with their XXH3 checksum at the end."""
+    digest = xxhash.xxh3_64()
+    pieces = []
+    for part in parts:
+        digest.update(part)
+        pieces.append(part)
+    pieces.append(digest.digest())
+    return b"".join(pieces)
+
+
+def unseal(key: bytes, value: memoryview | bytes, *, check: bool = True) -> memoryview:
+    """Return what :func:`seal` joined, as a view.
+
+    Raises
+    ------
+    StoreError
+        The checksum is another: the value is damaged.
+    """
+    view = memoryview(value)
+    payload = view[:-SEAL_BYTES]
+    if check and xxhash.xxh3_64_digest(payload) != view[-SEAL_BYTES:]:
+        raise StoreError(
+            f"key {key.hex()}", "the value is damaged; restore it, or ingest its subrun anew"
+        )
+    return payload

@@ -1,0 +1,281 @@
+"""A store: its top datasets, and what all its containers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from hepcache.errors import MissingItemError
+from hepcache.eventstore.batch import Batch
+from hepcache.eventstore.cache import ProductCache
+from hepcache.eventstore.containers import Dataset, Datasets, Event, Run, SubRun
+from hepcache.eventstore.keys import DATASET, ROOT, after, name_bytes, shard_of, split_path
+from hepcache.eventstore.operations import Operation, PutItems, items_of, size_of
+from hepcache.eventstore.ref import Address, Ref
+from hepcache.eventstore.schema import Schema
+from hepcache.eventstore.shard import LocalShard, Shard
+from hepcache.eventstore.stats import Statistics
+
+__all__ = ["Store"]
+
+_CACHE_BYTES = 256 << 20
+
+
+class Store(MutableMapping[str, Dataset]):
+    """Datasets, runs, subruns, events and products.
+
+    Made by :func:`hepcache.eventstore.connect`. A mapping from the names of the top
+    datasets; paths lead to nested ones: ``store["nova/prod5"]``.
+
+    Parameters
+    ----------
+    url
+        What it was opened with; other processes can connect to it, unless it is ``mem://``.
+    shards
+        All shards, in the order of their numbers.
+    cache_bytes
+        Capacity of the product cache that :meth:`SubRun.prefetch` fills.
+    """
+
+    def __init__(
+        self, url: str, shards: Sequence[Shard], *, cache_bytes: int = _CACHE_BYTES
+    ) -> None:
+        self.url = url
+        self.shards = list(shards)
+        self.cache = ProductCache(cache_bytes)
+        self.statistics = Statistics()
+        self._schemas: dict[tuple[bytes, str], list[Schema]] = {}
+        self._uuids: dict[str, bytes] = {}
+
+    # -- mapping of datasets
+
+    def __getitem__(self, path: str) -> Dataset:
+        parts = split_path(path)
+        known = self._uuids.get("/".join(parts))
+        if known is not None:
+            return Dataset(self, known, "/".join(parts))
+        here = Datasets(self, ROOT, "")
+        for part in parts[:-1]:
+            here = here[part].datasets
+        found = here[parts[-1]]
+        self._uuids[found.path] = found.key
+        return found
+
+    def __setitem__(self, path: str, value: Any) -> None:
+        self.create(path).products.update(value)
+
+    def __delitem__(self, path: str) -> None:
+        parts = split_path(path)
+        parent = self["/".join(parts[:-1])].datasets if parts[1:] else self.datasets
+        del parent[parts[-1]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.datasets)
+
+    def __len__(self) -> int:
+        return len(self.datasets)
+
+    def __contains__(self, path: object) -> bool:
+        try:
+            self[path]  # type: ignore[index]
+        except MissingItemError:
+            return False
+        return True
+
+    @property
+    def datasets(self) -> Datasets:
+        """The top datasets, by name."""
+        return Datasets(self, ROOT, "")
+
+    def create(self, path: str) -> Dataset:
+        """Return the dataset of a path, made with its parents where missing."""
+        here = self.datasets
+        for part in split_path(path):
+            dataset = here.create(part)
+            here = dataset.datasets
+        return dataset
+
+    # -- addresses
+
+    def open(self, address: Address) -> Dataset | Run | SubRun | Event:
+        """Return the container of an address, without looking whether it exists."""
+        dataset = Dataset(self, bytes.fromhex(address.dataset), address.dataset)
+        if address.run is None:
+            return dataset
+        run = dataset.at(address.run)
+        if address.subrun is None:
+            return run
+        subrun = run.at(address.subrun)
+        return subrun if address.event is None else subrun.at(address.event)
+
+    def load(self, ref: Ref) -> Any:
+        """Return the product, or the rows of it, that a reference stands for."""
+        products = self.open(ref.address).products
+        key: Any = ref.label
+        if ref.identity:
+            key = (ref.label, products.schema(ref.label, ref.identity))
+        value = products[key]
+        whole = ref.start is None and ref.stop is None
+        return value if whole else value[ref.start : ref.stop]
+
+    # -- writing
+
+    def batch(
+        self,
+        size: int = 16384,
+        *,
+        size_bytes: int = 64 << 20,
+        under_way: int = 2,
+        background: bool = True,
+    ) -> Batch:
+        """Return a batch: writes grouped by shard, sent in the background.
+
+        Parameters
+        ----------
+        size
+            Events and products of a group at most.
+        size_bytes
+            A group is sent when it has grown to this.
+        under_way
+            Groups that wait or are being written at most; memory is bounded by
+            ``(under_way + 1) * size_bytes`` for each shard.
+        background
+            Write in another thread.
+
+        Examples
+        --------
+        >>> from hepcache.eventstore import connect
+        >>> import numpy as np
+        >>> store = connect("mem://")
+        >>> subrun = store.create("nova").create(1).create(0)
+        >>> with store.batch(size=1000) as batch:
+        ...     for number in range(3):
+        ...         event = subrun.create(number, batch=batch)
+        ...         event.store("energy", np.float32([number]), batch=batch)
+        >>> subrun.read("energy").array().tolist()
+        [[0.0], [1.0], [2.0]]
+        """
+        return Batch(
+            self._send,
+            size=size,
+            size_bytes=size_bytes,
+            under_way=under_way,
+            background=background,
+        )
+
+    def apply(self, container: bytes, operations: Sequence[Operation]) -> None:
+        """Write to the shard of a container, now and as one."""
+        self._send(self.number_of_shard(container), operations)
+
+    def _send(self, shard: int, operations: Sequence[Operation]) -> None:
+        self.shards[shard].apply(operations)
+        with self.statistics.lock:
+            for one in operations:
+                items, nbytes = items_of(one), size_of(one)
+                if items:
+                    self.statistics.value_bytes.add(nbytes, items)
+            self.statistics.batch_items.add(sum(map(items_of, operations)))
+            self.statistics.batch_bytes.add(sum(map(size_of, operations)))
+        if len(self.cache):
+            for one in operations:
+                self.cache.forget(getattr(one, "subrun", b"\xff"))
+
+    def number_of_shard(self, container: bytes) -> int:
+        """Return the number of the shard of what a container lists."""
+        return shard_of(container, len(self.shards))
+
+    def shard(self, container: bytes) -> Shard:
+        """Return the shard of what a container lists, and of its products."""
+        return self.shards[self.number_of_shard(container)]
+
+    # -- what the containers share
+
+    def schemas(self, subrun: bytes, label: str, *, anew: bool = False) -> list[Schema]:
+        """Return the types stored under a label for events of a subrun."""
+        known = self._schemas.get((subrun, label))
+        if known is None or anew:
+            found: dict[str, list[Schema]] = {label: []}
+            for name, schema in self.shard(subrun).types(subrun):
+                found.setdefault(name, []).append(schema)
+            for name, schemas in found.items():
+                if schemas:
+                    self._schemas[subrun, name] = schemas
+            known = found[label]
+        return known
+
+    def forget(self, prefix: bytes, path: str | None = None) -> None:
+        """Drop what is remembered of a container and all below it."""
+        self.cache.forget(prefix)
+        for key in [one for one in self._schemas if one[0].startswith(prefix)]:
+            self._schemas.pop(key, None)
+        if path is not None:
+            for known in [one for one in self._uuids if f"{one}/".startswith(f"{path}/")]:
+                self._uuids.pop(known, None)
+
+    def new_dataset(self, parent: bytes, name: str) -> bytes:
+        """Return the UUID of a dataset, made where missing."""
+        key = DATASET + parent + name_bytes(name, "dataset")
+        item = PutItems(((key, uuid4().bytes),), lenient=True)
+        self.apply(parent, [item])
+        made = self.shard(parent).get(key)
+        assert made is not None
+        return made
+
+    def children(self, parent: bytes) -> Iterable[bytes]:
+        """Return the keys of the datasets in a dataset."""
+        prefix = DATASET + parent
+        return self.shard(parent).keys(prefix, after(prefix))
+
+    # -- life
+
+    def info(self) -> dict[str, Any]:
+        """Return the store's figures: URL, shards with engine, keys and bytes, statistics."""
+        return {
+            "url": self.url,
+            "shards": [shard.info() for shard in self.shards],
+            "statistics": self.statistics.to_dict(),
+        }
+
+    def verify(self) -> int:
+        """Read all of an embedded store and compare checksums; return how many.
+
+        Raises
+        ------
+        StoreError
+            A value is damaged.
+        """
+        return sum(one.verify() for one in self.shards if isinstance(one, LocalShard))
+
+    def close(self) -> None:
+        """Close every shard; what was written stays."""
+        for shard in self.shards:
+            shard.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self.url}, {len(self.shards)} shards>"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def directory(self) -> Path | None:
+        """Where an embedded store lives."""
+        path = self.url.removeprefix("file://").partition("?")[0]
+        return Path(path) if self.url.startswith("file://") else None

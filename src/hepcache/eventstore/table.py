@@ -1,0 +1,237 @@
+"""The products of one label and type of many events, by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import awkward as ak
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hepcache.errors import ConfigurationError
+from hepcache.eventstore.convert import as_array, as_column, value_of
+from hepcache.eventstore.schema import Schema
+
+__all__ = ["Table"]
+
+Column = Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Products of one label and type, by column, of events in ascending order.
+
+    Attributes
+    ----------
+    schema
+        The type of each product.
+    events
+        Event numbers, shape ``(n_events,)``, dtype ``uint64``, strictly ascending.
+    offsets
+        Rows of event ``i`` are ``offsets[i]:offsets[i + 1]``; shape ``(n_events + 1,)``,
+        dtype ``int64``, from 0. None where every product is exactly one row.
+    columns
+        Name to flat column of all rows: an ndarray, or an awkward array where the
+        type is no plain one. It may hold fewer columns than the schema names.
+    """
+
+    schema: Schema
+    events: NDArray[np.uint64]
+    offsets: NDArray[np.int64] | None
+    columns: Mapping[str, Column]
+
+    @classmethod
+    def build(
+        cls,
+        schema: Schema | None,
+        events: ArrayLike,
+        columns: Mapping[str, Any],
+        offsets: ArrayLike | None = None,
+    ) -> Table:
+        """Return a table of checked arrays.
+
+        Parameters
+        ----------
+        schema
+            The type of a product; None takes it from the columns: records of rows with
+            offsets, of one row without.
+        events
+            Numbers, ascending and distinct.
+        columns
+            Name to flat column.
+        offsets
+            As the attribute; None if each event has exactly one row.
+
+        Raises
+        ------
+        ConfigurationError
+            Events not ascending, lengths that don't agree.
+        ProductTypeError
+            A column of another type than the schema's.
+        """
+        if schema is None:
+            layout: Any = "one" if offsets is None else "rows"
+            schema = Schema.table(columns, layout=layout)
+        numbers = _numbers(events)
+        if len(numbers) > 1 and not (numbers[1:] > numbers[:-1]).all():
+            place = int(np.argmin(numbers[1:] > numbers[:-1])) + 1
+            raise ConfigurationError(
+                "events",
+                f"ascending distinct numbers, at {place} above {numbers[place - 1]}",
+                int(numbers[place]),
+            )
+        if (offsets is None) != (schema.layout == "one"):
+            raise ConfigurationError(
+                "offsets", "None for a type of exactly one row, else an array", offsets
+            )
+        bounds = None if offsets is None else np.ascontiguousarray(offsets, np.int64)
+        rows = len(numbers) if bounds is None else _checked_rows(bounds, len(numbers))
+        if set(columns) != set(schema.names):
+            raise ConfigurationError("columns", ", ".join(schema.names), ", ".join(columns))
+        kept = {name: as_column(columns[name], schema.types[name]) for name in schema.names}
+        for name, column in kept.items():
+            if len(column) != rows:
+                raise ConfigurationError(f"column {name!r}", f"{rows} rows", len(column))
+        return cls(schema, numbers, bounds, kept)
+
+    @classmethod
+    def from_rows(
+        cls, schema: Schema | None, event_of_row: ArrayLike, columns: Mapping[str, Any]
+    ) -> Table:
+        """Return the table of rows that say which event they belong to, in any order.
+
+        Rows of one event are gathered, in the order in which they stand.
+
+        Parameters
+        ----------
+        schema
+            As in :meth:`build`; its layout must be ``rows``.
+        event_of_row
+            Event number of each row, shape ``(n_rows,)``.
+        columns
+            Name to column of all rows.
+        """
+        owners = _numbers(event_of_row)
+        given = {name: _array(column) for name, column in columns.items()}
+        for name, column in given.items():
+            if len(column) != len(owners):
+                raise ConfigurationError(f"column {name!r}", f"{len(owners)} rows", len(column))
+        if len(owners) > 1 and not (owners[1:] >= owners[:-1]).all():
+            order = np.argsort(owners, kind="stable")
+            owners = owners[order]
+            given = {name: column[order] for name, column in given.items()}
+        starts = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]]) if len(owners) else []
+        bounds = np.append(np.asarray(starts, np.int64), len(owners))
+        return cls.build(schema, owners[bounds[:-1]], given, bounds)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        bounds = 0 if self.offsets is None else self.offsets.nbytes
+        return int(self.events.nbytes + bounds + sum(one.nbytes for one in self.columns.values()))
+
+    def array(self) -> ak.Array:
+        """Return an awkward array of one item per event."""
+        return as_array(self.schema, self.columns, self.offsets)
+
+    def product(self, place: int) -> Any:
+        """Return the product of the event at a place, as it was stored."""
+        low, high = self._rows(place, place + 1)
+        return value_of(
+            self.schema, {name: column[low:high] for name, column in self.columns.items()}
+        )
+
+    def items(self) -> Iterator[tuple[int, Any]]:
+        """Iterate over event numbers and products."""
+        for place, number in enumerate(self.events.tolist()):
+            yield number, self.product(place)
+
+    def find(self, event: int) -> int | None:
+        """Return an event's place, or None."""
+        place = int(self.events.searchsorted(np.uint64(event)))
+        found = place < len(self.events) and self.events[place] == event
+        return place if found else None
+
+    def slice(self, start: int, stop: int) -> Table:
+        """Return the events from one place to another; plain columns are views."""
+        low, high = self._rows(start, stop)
+        bounds = None if self.offsets is None else self.offsets[start : stop + 1] - low
+        columns = {name: column[low:high] for name, column in self.columns.items()}
+        return Table(self.schema, self.events[start:stop], bounds, columns)
+
+    def take(self, places: NDArray[np.intp]) -> Table:
+        """Return the events at some places, in the order given (which must ascend in number)."""
+        if self.offsets is None:
+            rows, bounds = places, None
+        else:
+            counts = np.diff(self.offsets)[places]
+            bounds = np.zeros(len(places) + 1, np.int64)
+            np.cumsum(counts, out=bounds[1:])
+            shifts = np.repeat(self.offsets[:-1][places] - bounds[:-1], counts)
+            rows = np.arange(bounds[-1]) + shifts
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return Table(self.schema, self.events[places], bounds, columns)
+
+    def select(self, events: ArrayLike) -> Table:
+        """Return those events of the table that are in ``events``."""
+        return self.take(np.flatnonzero(np.isin(self.events, _numbers(events))))
+
+    def _rows(self, start: int, stop: int) -> tuple[int, int]:
+        if self.offsets is None:
+            return start, stop
+        return int(self.offsets[start]), int(self.offsets[stop])
+
+
+def join(tables: Sequence[Table]) -> Table:
+    """Return one table of several that share no event.
+
+    Their columns are those of the first; their order is that of the event numbers.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    first = tables[0]
+    events = np.concatenate([one.events for one in tables])
+    bounds = None
+    if first.offsets is not None:
+        counts = [np.diff(one.offsets) for one in tables if one.offsets is not None]
+        bounds = np.zeros(len(events) + 1, np.int64)
+        np.cumsum(np.concatenate(counts), out=bounds[1:])
+    columns = {name: _joined([one.columns[name] for one in tables]) for name in first.columns}
+    joined = Table(first.schema, events, bounds, columns)
+    if len(events) > 1 and not (events[1:] > events[:-1]).all():
+        return joined.take(np.argsort(events, kind="stable"))
+    return joined
+
+
+def _joined(parts: Sequence[Column]) -> Column:
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return ak.concatenate(parts)
+
+
+def _numbers(events: ArrayLike) -> NDArray[np.uint64]:
+    array = np.asarray(events)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ConfigurationError(
+            "events", "a flat array of integers", f"{array.dtype} {array.shape}"
+        )
+    if array.size and array.dtype.kind == "i" and array.min() < 0:
+        raise ConfigurationError("events", "numbers in 0..2**64-1", int(array.min()))
+    return np.ascontiguousarray(array, np.uint64)
+
+
+def _checked_rows(bounds: NDArray[np.int64], events: int) -> int:
+    if bounds.shape != (events + 1,) or bounds[0] != 0 or (np.diff(bounds) < 0).any():
+        raise ConfigurationError(
+            "offsets", f"{events + 1} ascending numbers from 0", f"shape {bounds.shape}"
+        )
+    return int(bounds[-1])
+
+
+def _array(column: Any) -> Column:
+    return column if isinstance(column, ak.Array) else np.asarray(column)
