@@ -23,10 +23,11 @@ from dask.utils import parse_bytes
 
 from hepcache.errors import ConfigurationError
 
-__all__ = ["Settings", "settings"]
+__all__ = ["DEFAULTS", "Settings", "settings"]
 
-_DEFAULTS = yaml.safe_load(files("hepcache").joinpath("hepcache.yaml").read_text())
-dask.config.update_defaults(_DEFAULTS)
+DEFAULTS: dict[str, Any] = yaml.safe_load(files("hepcache").joinpath("hepcache.yaml").read_text())
+"""What ``hepcache.yaml`` says."""
+dask.config.update_defaults(DEFAULTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,12 @@ from hepcache import __version__
 from hepcache.cli.bench import bench
 from hepcache.cli.cache import cache
 from hepcache.cli.catalogue import catalogue
+from hepcache.cli.config import config
 from hepcache.cli.demo import demo
 from hepcache.cli.doctor import doctor
 from hepcache.cli.explain import explain
 from hepcache.cli.hdf5 import hdf5
+from hepcache.cli.init import init
 from hepcache.cli.pool import cluster
 from hepcache.cli.recompress import recompress
 from hepcache.cli.report import report
@@ -23,6 +25,8 @@ from hepcache.cli.sample import sample
 from hepcache.errors import ConfigurationError, HepcacheError
 
 __all__ = ["app", "main"]
+
+FAILED, BAD_USE, INTERRUPTED = 1, 2, 128 + 2
 
 app = typer.Typer(
     name="hepcache",
@@ -36,6 +40,8 @@ app = typer.Typer(
 )
 
 app.command()(demo)
+app.command()(init)
+app.add_typer(config, name="config")
 app.command()(run)
 app.add_typer(sample, name="sample")
 app.command()(recompress)
@@ -70,14 +76,19 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; the exit code is 0, 1 (it failed) or 2 (bad arguments)."""
+    """Run the command line.
+
+    The exit code is 0 (done), 1 (it failed, or what was checked is not in order),
+    2 (bad arguments or settings) or 130 (interrupted).
+    """
     debug = "--debug" in sys.argv
     try:
         app(prog_name="hepcache")
     except KeyboardInterrupt:
-        raise SystemExit("hepcache: interrupted") from None
+        typer.echo("hepcache: interrupted", err=True)
+        raise SystemExit(INTERRUPTED) from None
     except (HepcacheError, OSError, ValueError, ImportError) as error:
         if debug:
             raise
         typer.echo(f"hepcache: {error}", err=True)
-        raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
+        raise SystemExit(BAD_USE if isinstance(error, ConfigurationError) else FAILED) from None

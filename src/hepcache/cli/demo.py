@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json as jsonlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from hepcache.cli.written import Json
 
 __all__ = ["demo"]
 
@@ -20,6 +23,7 @@ def demo(
     origin_bandwidth: Annotated[
         str, typer.Option(help="Emulated link to the files, shared by all hosts.")
     ] = "4MB/s",
+    json: Json = False,
 ) -> None:
     """Make a NanoAOD sample, read it in cycles on two simulated hosts, write the report.
 
@@ -42,9 +46,12 @@ def demo(
     )
     with stdout_for_result(), LiveCycles() as live:
         report = run_cycles(plan, title="hepcache demo", note=live.note, on_cycle=live.cycle)
+    write_report(report, out, quiet=json)
+    if json:
+        typer.echo(jsonlib.dumps(report.to_dict()))
+        return
     console = Console()
     console.print(report)
-    write_report(report, out)
     console.print(
         "\nOpen it in a browser. Then try a real analysis on a sample of your own:\n"
         "  hepcache sample nanoaod data --events 100000\n"

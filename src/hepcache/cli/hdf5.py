@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json as jsonlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hepcache.cli.hdf5_inspect import check, info, verify
+from hepcache.cli.hdf5_inspect import check, compared, info, verify
 from hepcache.cli.hdf5_options import (
     Attributes,
     ChunkRows,
@@ -32,6 +33,7 @@ from hepcache.cli.hdf5_options import (
     watched,
     workforce,
 )
+from hepcache.cli.written import Json, told_files
 
 __all__ = ["hdf5"]
 
@@ -71,6 +73,7 @@ def concat(
     verify_output: Annotated[
         bool, typer.Option("--verify", help="Compare every bit with the inputs afterwards.")
     ] = False,
+    json: Json = False,
 ) -> None:
     """Append every dataset of every input, in order, to that of the first one.
 
@@ -98,9 +101,14 @@ def concat(
                 files, out, options, executor=executor, jobs=jobs, overwrite=overwrite,
                 restart=restart, progress=progress,
             )  # fmt: skip
-    reported(done)
+    bad = {}
     if verify_output and not append:
-        verify(inputs=[str(out), *files], key=key, events=events, attributes=attributes, jobs=jobs)
+        bad = compared(
+            str(out), files, key=key, events=events, attributes=attributes, jobs=jobs
+        )  # fmt: skip
+    reported(done, json=json, problems=bad)
+    if verify_output and not append and not json:
+        typer.echo(f"{out} is equal to its {len(files)} inputs")
 
 
 @hdf5.command("add-key")
@@ -109,6 +117,7 @@ def add_key(
     key: Annotated[str, typer.Option(help="Dataset that tells events apart.")] = "evt",
     events: Events = "spill",
     jobs: Jobs = None,
+    json: Json = False,
 ) -> None:
     """Make a dataset such as evt.seq in every group, which numbers the events of its rows."""
     from hepcache import hdf5 as rooms
@@ -116,7 +125,7 @@ def add_key(
     options = rooms.TableOptions(key=key, events=events)
     with watched() as progress:
         done = rooms.add_key(path, options, jobs=jobs, progress=progress)
-    reported(done)
+    reported(done, json=json)
 
 
 @hdf5.command()
@@ -133,6 +142,7 @@ def rechunk(
     memory: Memory = "2GiB",
     jobs: Jobs = None,
     overwrite: Overwrite = False,
+    json: Json = False,
 ) -> None:
     """Write a file anew with other chunks or another compression."""
     from hepcache import hdf5 as rooms
@@ -144,7 +154,7 @@ def rechunk(
     )  # fmt: skip
     with watched() as progress:
         done = rooms.rechunk(path, out, options, jobs=jobs, overwrite=overwrite, progress=progress)
-    reported(done)
+    reported(done, json=json)
 
 
 @hdf5.command()
@@ -160,6 +170,7 @@ def merge(
     attributes: Attributes = "equal",
     jobs: Jobs = None,
     overwrite: Overwrite = False,
+    json: Json = False,
 ) -> None:
     """Join files without a copy: the output only refers to them, so they must stay."""
     from hepcache import hdf5 as rooms
@@ -170,7 +181,7 @@ def merge(
             listed(inputs), out, options, how=how, jobs=jobs, overwrite=overwrite,  # type: ignore[arg-type]
             progress=progress,
         )  # fmt: skip
-    reported(done)
+    reported(done, json=json)
 
 
 @hdf5.command()
@@ -187,16 +198,15 @@ def split(
     ] = None,
     jobs: Jobs = None,
     overwrite: Overwrite = False,
+    json: Json = False,
 ) -> None:
     """Cut a file between events: print the ranges as JSON, or write a file for each."""
-    import json
-
     from hepcache import hdf5 as rooms
     from hepcache.hdf5.split import ranges_table
 
     if out is None:
         tables = rooms.EventTables(path, key=key, events=events)
-        typer.echo(json.dumps(ranges_table(tables.ranges(parts, balance=balance))))
+        typer.echo(jsonlib.dumps(ranges_table(tables.ranges(parts, balance=balance))))
         return
     options = rooms.TableOptions(key=key, events=events)
     with watched() as progress:
@@ -204,8 +214,7 @@ def split(
             path, out, parts, options, balance=balance, jobs=jobs, overwrite=overwrite,
             progress=progress,
         )  # fmt: skip
-    for one in made:
-        reported(one)
+    reported(*made, json=json)
 
 
 @hdf5.command()
@@ -218,12 +227,13 @@ def sample(
     scale: Annotated[float, typer.Option(help="Factor on the number of events.")] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 1,
     jobs: Jobs = None,
+    json: Json = False,
 ) -> None:
     """Write files of the published shapes: hundreds of groups, most of them empty."""
     from hepcache.bench.samples.tables import write_tables
 
-    for path in write_tables(out, shape=shape, files=files, scale=scale, seed=seed, jobs=jobs):
-        typer.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+    paths = write_tables(out, shape=shape, files=files, scale=scale, seed=seed, jobs=jobs)
+    told_files(paths, json=json)
 
 
 hdf5.command("info")(info)

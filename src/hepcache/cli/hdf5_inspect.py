@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from hepcache.cli.hdf5_options import Attributes, Events, Jobs, Key, listed, watched
+from hepcache.cli.written import Json
 
-__all__ = ["check", "info", "verify"]
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+__all__ = ["check", "compared", "info", "verify"]
 
 
 def info(
@@ -88,22 +87,29 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare every bit of an output with its inputs, through HDF5's library alone."""
-    from hepcache import hdf5 as rooms
-
     if len(inputs) < 2:
         raise typer.BadParameter("give the output and its inputs")
     files = listed(inputs[1:])
-    with watched() as progress:
-        bad = rooms.verify(
-            inputs[0], files, key=key, events=events, attributes=attributes == "equal", jobs=jobs,
-            progress=progress,
-        )  # fmt: skip
+    bad = compared(inputs[0], files, key=key, events=events, attributes=attributes, jobs=jobs)
     if as_json:
         typer.echo(json.dumps({"path": inputs[0], "files": len(files), "problems": bad}))
     else:
         _tell(bad, f"{inputs[0]} is equal to its {len(files)} inputs")
     if bad:
         raise SystemExit(1)
+
+
+def compared(
+    out: str, files: list[str], *, key: str | None, events: str, attributes: str, jobs: int | None
+) -> dict[str, str]:
+    """Compare an output with its inputs, and show how far that is; return what differs."""
+    from hepcache import hdf5 as rooms
+
+    with watched() as progress:
+        return rooms.verify(
+            out, files, key=key, events=events, attributes=attributes == "equal", jobs=jobs,
+            progress=progress,
+        )  # fmt: skip
 
 
 def _tell(problems: dict[str, Any], right: str) -> None:

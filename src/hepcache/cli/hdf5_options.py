@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json as jsonlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -156,8 +158,27 @@ def watched() -> Iterator[Callable[[str, int, int], None]]:
         sizes.stop()
 
 
-def reported(done: Concatenated) -> None:
-    """Say what was written."""
+def reported(
+    *outputs: Concatenated, json: bool, problems: Mapping[str, str] | None = None
+) -> None:
+    """Say what was written, and what differs from the inputs where they were compared.
+
+    The command ends with exit code 1 where something does.
+    """
+    bad = dict(problems or {})
+    if json:
+        files = [asdict(one) for one in outputs]
+        typer.echo(jsonlib.dumps({"files": files, "problems": bad}))
+    else:
+        for one in outputs:
+            typer.echo(_line(one))
+        for where, problem in bad.items():
+            typer.echo(f"{where} {problem}")
+    if bad:
+        raise SystemExit(1)
+
+
+def _line(done: Concatenated) -> str:
     from hepcache.report.units import bytes_text, count_text, seconds_text
 
     seconds = done.wall_s
@@ -167,4 +188,4 @@ def reported(done: Concatenated) -> None:
         parts.append(f"{bytes_text(done.raw_bytes)} in {seconds_text(seconds)}{rate}")
     if done.resumed_chunks:
         parts.append(f"{count_text(done.resumed_chunks)} chunks of an earlier run")
-    typer.echo(f"{done.path}  {bytes_text(done.stored_bytes)}: {'; '.join(parts)}")
+    return f"{done.path}  {bytes_text(done.stored_bytes)}: {'; '.join(parts)}"

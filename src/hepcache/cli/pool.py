@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hepcache.cli.written import Json
+
 __all__ = ["cluster"]
 
 cluster = typer.Typer(
@@ -17,9 +19,7 @@ cluster = typer.Typer(
 
 @cluster.command()
 def pool(
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Show the pool's machines: slots, those that are free, hepcache's workers, caches."""
     from rich.console import Console
@@ -37,9 +37,11 @@ def pool(
 def script(
     cores: Annotated[int | None, typer.Option(min=1, help="Threads of a worker.")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory of a worker, such as 3GB.")] = None,
+    json: Json = False,
 ) -> None:
     """Print what HTCondorCluster would submit for a worker, as it is configured here."""
     from hepcache.clusters.htcondor import HTCondorCluster
 
     with HTCondorCluster(cores=cores, memory=memory) as made:
-        typer.echo(made.job_script())
+        script = made.job_script()
+    typer.echo(jsonlib.dumps({"script": script}) if json else script)

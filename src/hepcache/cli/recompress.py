@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json as jsonlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from hepcache.cli.written import Json
 
 __all__ = ["recompress"]
 
@@ -21,6 +24,7 @@ def recompress(
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes (default: cores).")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace copies.")] = False,
+    json: Json = False,
 ) -> None:
     """Rewrite ROOT files with another compression, and check every column of the copy.
 
@@ -33,13 +37,17 @@ def recompress(
 
     from hepcache.bench.recompress import Recompressed, recompress_files
 
-    console = Console()
+    made: list[dict[str, object]] = []
     table = Table("file", "before", "after", "ratio", "not copied")
     with Progress(console=Console(stderr=True), transient=True) as bar:
         shown = bar.add_task("Recompressing", total=len(sources))
 
         def done(one: Recompressed) -> None:
             bar.advance(shown)
+            made.append({
+                "path": str(one.copy), "source_bytes": one.source_bytes,
+                "bytes": one.copy_bytes, "left_out": list(one.left_out),
+            })  # fmt: skip
             table.add_row(
                 str(one.copy),
                 f"{one.source_bytes / 1e6:.1f} MB",
@@ -52,4 +60,7 @@ def recompress(
             sources, out, compression=compression, columns=columns, jobs=jobs,
             overwrite=overwrite, done=done,
         )  # fmt: skip
-    console.print(table)
+    if json:
+        typer.echo(jsonlib.dumps({"files": made}))
+    else:
+        Console().print(table)

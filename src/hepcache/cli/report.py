@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hepcache.cli.written import Json, told_files
+
 if TYPE_CHECKING:
     from hepcache.report import CycleReport
 
@@ -19,7 +21,6 @@ report = typer.Typer(help="Show, draw and compare reports of runs.", no_args_is_
 Source = Annotated[
     Path, typer.Argument(metavar="REPORT", help="report.json, or the directory that holds it.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 @report.command("show")
@@ -53,10 +54,11 @@ def html(
     out: Annotated[
         Path | None, typer.Option("--out", help="The page (default: beside the report).")
     ] = None,
+    json: Json = False,
 ) -> None:
     """Write the report as one self-contained page."""
     target = out or _path(source).with_suffix("").with_suffix(".html")
-    typer.echo(read_report(source).to_html(target))
+    told_files([read_report(source).to_html(target)], json=json)
 
 
 @report.command("figures")
@@ -66,13 +68,13 @@ def figures(
     formats: Annotated[
         str, typer.Option("--format", help="Of png, pdf and svg, separated by commas.")
     ] = "png,pdf",
+    json: Json = False,
 ) -> None:
     """Draw the report's figures as files, for slides and papers."""
     wanted = [one.strip() for one in formats.split(",")]
     if unknown := sorted(set(wanted) - {"png", "pdf", "svg"}):
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}", param_hint="--format")
-    for path in read_report(source).to_figures(out, formats=wanted):
-        typer.echo(path)
+    told_files(read_report(source).to_figures(out, formats=wanted), json=json)
 
 
 @report.command("compare")

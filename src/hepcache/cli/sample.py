@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hepcache.cli.written import Json, told_files
+
 __all__ = ["sample"]
 
 sample = typer.Typer(help="Write samples of made-up events.", no_args_is_help=True)
@@ -28,6 +30,7 @@ def nanoaod(
     cluster: Annotated[int, typer.Option(help="Events per cluster.")] = 25_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 1,
     jobs: Annotated[int | None, typer.Option(help="Processes (default: cores).")] = None,
+    json: Json = False,
 ) -> None:
     """Write NanoAOD files with the complete branch list of v15.
 
@@ -38,7 +41,6 @@ def nanoaod(
 
     paths = write_nanoaod(
         out, events=events, files=files, compression=compression, cluster=cluster, seed=seed,
-        jobs=jobs, progress=True,
+        jobs=jobs, progress=not json,
     )  # fmt: skip
-    for path in paths:
-        typer.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+    told_files(paths, json=json)

@@ -12,6 +12,8 @@ from hepcache.doctor.finding import Finding
 from hepcache.report.units import bytes_text, ratio_text
 
 __all__ = [
+    "NO_DISK",
+    "SHARED",
     "check_capacity",
     "check_directory",
     "check_free_space",
@@ -21,11 +23,11 @@ __all__ = [
 ]
 
 _ELSEWHERE = "export DASK_HEPCACHE__CACHE__DIRECTORY=/path/on/a/local/ssd"
-_SHARED = frozenset({
+SHARED = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "cvmfs2", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs",
     "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs", "smb2", "smb3", "virtiofs", "wekafs",
 })  # fmt: skip
-_NO_DISK = {
+NO_DISK = {
     "tmpfs": "it is memory: fast, but it is lost with the machine's next start and takes room "
     "from the workers",
     "ramfs": "it is memory without a limit",
@@ -70,11 +72,11 @@ def check_volume(storage: Mapping[str, Any], check: str = "cache volume") -> Fin
         Name of the check.
     """
     kind = str(storage["filesystem"])
-    if kind in _SHARED:
+    if kind in SHARED:
         observation = f"{kind} is shared with other machines: reading it is what a cache avoids"
         return Finding(check, "wrong", observation, _ELSEWHERE)
-    if kind in _NO_DISK:
-        return Finding(check, "unknown", f"{kind}: {_NO_DISK[kind]}", _ELSEWHERE)
+    if kind in NO_DISK:
+        return Finding(check, "unknown", f"{kind}: {NO_DISK[kind]}", _ELSEWHERE)
     rotational = storage["rotational"]
     if rotational is None:
         observation = f"{kind}: the kernel doesn't say what disk is below it"
