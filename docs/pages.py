@@ -1,0 +1,74 @@
+"""What the documentation generates: the command line's reference, and measured tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+from typer.main import get_command
+
+from hepcache.bench.frame import BENCHMARKS
+from hepcache.cli.app import app
+from hepcache.cli.bench import benchmark_command
+
+__all__ = ["cli_page", "measured_page"]
+
+
+def cli_page() -> str:
+    """Return the reference of all commands, from the commands themselves."""
+    lines = ["# Command line", "", "Every command has `--help`. [Exit codes](exit-codes.md)", ""]
+    lines[2] += " are the same everywhere."
+    return "\n".join([*lines, *_command(get_command(app), "hepcache", 1)]) + "\n"
+
+
+def _command(command: Any, name: str, depth: int) -> list[str]:
+    if name.startswith("hepcache bench ") and name.split()[-1] in BENCHMARKS:
+        command = benchmark_command(name.split()[-1])
+    lines = [] if depth == 1 else [f"{'#' * depth} {name}", ""]
+    lines += [_plain(command.help), ""]
+    below = getattr(command, "commands", {})
+    if not below:
+        usage = " ".join(command.collect_usage_pieces(command.make_context(
+            name, [], resilient_parsing=True)))  # fmt: skip
+        lines += ["```text", f"{name} {usage}", "```", ""]
+        lines += _options(command)
+    for own, part in below.items():
+        lines += _command(part, f"{name} {own}", min(depth + 1, 4))
+    return lines
+
+
+def _options(command: Any) -> list[str]:
+    rows = []
+    for one in command.params:
+        if getattr(one, "hidden", False):
+            continue
+        names = ", ".join(f"`{name}`" for name in [*one.opts, *one.secondary_opts])
+        if one.param_type_name == "argument":
+            names = f"`{one.metavar or one.name.upper()}`"
+        default = "" if one.default in (None, False, 0, ...) or one.required else f"{one.default}"
+        rows.append(f"| {names} | {_cell(getattr(one, 'help', ''))} | {_cell(default)} |")
+    return ["| option | meaning | default |", "|---|---|---|", *rows, ""] if rows else []
+
+
+def _plain(text: str | None) -> str:
+    """Return help text without marks of rich, as Markdown."""
+    found = Text.from_markup((text or "").replace("\f", "")).plain
+    return re.sub(r"(?<![\w`])(--[a-z][a-z-]*)", r"`\1`", found).strip()
+
+
+def _cell(text: object) -> str:
+    return " ".join(_plain(str(text or "")).split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def measured_page(text: str, directory: Path) -> str:
+    """Return a page in which ``<!-- measured NAME -->`` is replaced by NAME's table."""
+
+    def table(found: re.Match[str]) -> str:
+        result = json.loads((directory / f"{found[1]}.json").read_text())
+        rows = [f"| `{name}` | {value:.4g} |" for name, value in result["ratios"].items()]
+        return "\n".join(["| ratio | measured |", "|---|---|", *rows])
+
+    return re.sub(r"<!-- measured (\w+) -->", table, text)

@@ -1,0 +1,58 @@
+"""Pages of the documentation: their Python examples do what they show."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hepcache import errors
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [page for page in sorted(DOCS.glob("*.md")) if "```pycon" in page.read_text()]
+BLOCK = re.compile(r"^```pycon\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def _here_again() -> Iterator[None]:
+    here = Path.cwd()
+    yield
+    os.chdir(here)
+
+
+@pytest.mark.usefixtures("_here_again")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_examples_of_a_page(page: Path) -> None:
+    text = page.read_text()
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    names: dict[str, object] = {}
+    for block in BLOCK.finditer(text):
+        line = text[: block.start(1)].count("\n")
+        test = parser.get_doctest(block[1], names, page.name, str(page), line)
+        runner.run(test, clear_globs=False)
+        names = test.globs
+    assert runner.summarize(verbose=False).failed == 0
+    assert runner.tries > 0
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_every_error_has_its_place_in_troubleshooting(name: str) -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    assert f"\n## {name}\n" in page, f"say in docs/troubleshooting.md what to do about {name}"
+    section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    builtin = next(
+        one for one in getattr(errors, name).__mro__[1:] if one.__module__ == "builtins"
+    )
+    if name != "HepcacheError":
+        assert f"`{builtin.__name__}`" in section
+        assert f"hepcache.errors.{name}: " in section
+
+
+def test_troubleshooting_knows_no_error_that_is_gone() -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    known = re.findall(r"^## (\w+Error)$", page, re.MULTILINE)
+    assert set(known) <= set(errors.__all__)
