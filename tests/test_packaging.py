@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
+import pytest
 import yaml
 
 import hepcache
@@ -45,3 +51,77 @@ def test_the_lock_names_no_host() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     assert "://" not in lock
     importlib.import_module("hepcache.settings")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
+    """Return wheel and sdist, twice: the second time from files with other times."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("this is no clone, so what belongs to it is not known")
+    found = []
+    for number in range(2):
+        source = tmp_path_factory.mktemp("source")
+        for name in filter(None, listed.stdout.split("\0")):
+            if not (ROOT / name).is_file() or name.startswith(("docs/notebooks", "bench")):
+                continue
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, source / name)
+            os.utime(source / name, (number, 10**9 + number))
+        out = source / "dist"
+        command = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
+        subprocess.run(command, cwd=source, check=True, capture_output=True)
+        found.append({path.name: path.read_bytes() for path in out.iterdir()})
+    return found
+
+
+def test_wheel_and_sdist_are_reproducible(built: list[dict[str, bytes]]) -> None:
+    first, second = built
+    assert len(first) == 2
+    assert first == second
+
+
+def test_the_wheel_has_types_data_and_nothing_else(built: list[dict[str, bytes]]) -> None:
+    (wheel,) = (data for name, data in built[0].items() if name.endswith(".whl"))
+    names = set(zipfile.ZipFile(io.BytesIO(wheel)).namelist())
+    for name in ("py.typed", "hepcache.yaml", "report/templates/page.html.j2"):
+        assert f"hepcache/{name}" in names
+    roots = {name.split("/")[0] for name in names}
+    assert roots == {"hepcache", f"hepcache-{hepcache.__version__}.dist-info"}
+    source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
+    assert source <= names
+
+
+def test_the_sdist_has_what_a_packager_needs(built: list[dict[str, bytes]]) -> None:
+    (sdist,) = (data for name, data in built[0].items() if name.endswith(".tar.gz"))
+    with tarfile.open(fileobj=io.BytesIO(sdist)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_packaging.py"} <= names
+
+
+@pytest.mark.parametrize(
+    ("missing", "module", "extra"),
+    [
+        ("h5py", "hepcache.hdf5", "hdf5"),
+        ("dask_jobqueue", "hepcache.clusters.htcondor", "htcondor"),
+        ("cryptography", "hepcache.clusters.htcondor", "htcondor"),
+    ],
+)
+def test_an_optional_part_names_its_extra(missing: str, module: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import {module}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"pip install 'hepcache[{extra}]'" in done.stderr
+
+
+def test_every_extra_is_in_the_dev_environment_so_that_all_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    there = {one.split(">")[0] for one in [*project["dependencies"], *extras["dev"]]}
+    # coffea brings the remote ones; JupyterLab only opens what nbclient executes.
+    for name in ("bench", "hdf5", "htcondor", "workflow"):
+        assert {one.split(">")[0] for one in extras[name]} <= there, name
