@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-live lint bench docs lock clean
+.PHONY: help setup demo test test-live lint bench docs pictures lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -42,6 +42,9 @@ bench: setup ## Run every benchmark in its quick form, one JSON object each
 
 docs: setup ## Build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+pictures: setup ## Make the documentation's screenshot anew, in a browser
+	HEPCACHE_PICTURES=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/live/dashboard
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	$(PYTHON) -m venv out/lock && out/lock/bin/python -m pip install --quiet uv

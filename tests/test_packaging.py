@@ -23,7 +23,7 @@ def test_conda_environment_has_the_same_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     extras = project["optional-dependencies"]
-    rooms = (extras[name] for name in ("hdf5", "htcondor", "objects", "remote"))
+    rooms = (extras[name] for name in ("dashboard", "hdf5", "htcondor", "objects", "remote"))
     expected = {*project["dependencies"], *(one for room in rooms for one in room)}
     # conda-forge's lmdb is the C library alone.
     there = {one.replace("python-lmdb", "lmdb") for one in conda if isinstance(one, str)}

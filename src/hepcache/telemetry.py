@@ -8,10 +8,11 @@ counted: once.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Self, get_args
 
-__all__ = ["CAUSES", "Cause", "ChunkRecord", "MountUse", "ReadLog"]
+__all__ = ["CAUSES", "Cause", "ChunkRecord", "MountUse", "ReadLog", "Tally"]
 
 Cause = Literal["hit", "miss", "stolen", "evicted", "stale", "corrupt"]
 """Where a column of a segment came from; all but ``hit`` were read at the origin."""
@@ -116,6 +117,95 @@ class ChunkRecord:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON-ready values."""
         return asdict(self)
+
+    def attributed(self) -> ChunkRecord:
+        """Return the record with what a host lacked of another's chunk counted as stolen."""
+        if self.owner in ("", self.host):
+            return self
+        causes, sizes = dict(self.causes), dict(self.cause_bytes)
+        for counts in (causes, sizes):
+            if "miss" in counts:
+                counts["stolen"] = counts.get("stolen", 0) + counts.pop("miss")
+        return replace(self, causes=causes, cause_bytes=sizes)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What chunks add up to, of one process or of many.
+
+    Attributes
+    ----------
+    chunks, events
+        How many were processed.
+    cache_bytes, origin_bytes
+        Bytes from SSDs and bytes that came from the origin.
+    causes, cause_bytes
+        Columns of segments, and their decoded bytes, by cause.
+    """
+
+    chunks: int = 0
+    events: int = 0
+    cache_bytes: int = 0
+    origin_bytes: int = 0
+    causes: Counter[str] = field(default_factory=Counter)
+    cause_bytes: Counter[str] = field(default_factory=Counter)
+
+    def count(self, record: ChunkRecord) -> None:
+        """Add one chunk."""
+        one = record.attributed()
+        self.chunks += 1
+        self.events += one.stop - one.start
+        self.cache_bytes += one.cache_bytes
+        self.origin_bytes += one.origin_bytes
+        self.causes.update(one.causes)
+        self.cause_bytes.update(one.cause_bytes)
+
+    def __add__(self, other: Tally) -> Tally:
+        return self._with(other, 1)
+
+    def __sub__(self, other: Tally) -> Tally:
+        return self._with(other, -1)
+
+    def _with(self, other: Tally, sign: int) -> Tally:
+        causes, sizes = Counter(self.causes), Counter(self.cause_bytes)
+        for mine, others in ((causes, other.causes), (sizes, other.cause_bytes)):
+            for cause, number in others.items():
+                mine[cause] += sign * number
+        return Tally(
+            self.chunks + sign * other.chunks,
+            self.events + sign * other.events,
+            self.cache_bytes + sign * other.cache_bytes,
+            self.origin_bytes + sign * other.origin_bytes,
+            causes,
+            sizes,
+        )
+
+    @property
+    def columns(self) -> int:
+        """Columns of segments, from wherever."""
+        return sum(self.causes.values())
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Part of the columns that came from a cache; ``None`` where none was read."""
+        return self.causes["hit"] / self.columns if self.columns else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as values for the wire."""
+        return {
+            "chunks": self.chunks,
+            "events": self.events,
+            "cache_bytes": self.cache_bytes,
+            "origin_bytes": self.origin_bytes,
+            "causes": dict(self.causes),
+            "cause_bytes": dict(self.cause_bytes),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the tally that :meth:`to_dict` described."""
+        causes, sizes = Counter(data["causes"]), Counter(data["cause_bytes"])
+        return cls(**{**data, "causes": causes, "cause_bytes": sizes})
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.placement",
         "Chunks of unlike length on hosts of unlike speed, against other ways to spread them.",
     ),
+    "dashboard": Benchmark(
+        "hepcache.bench.dashboard",
+        "What the dashboard's page takes of the scheduler's core, against Dask's status page.",
+    ),
     "simulation": Benchmark(
         "hepcache.bench.simulation.command",
         "The published cluster and larger ones, simulated with the real placement code.",

@@ -22,7 +22,7 @@ from hepcache.process.executor import Journal
 from hepcache.process.experience import Experience
 from hepcache.process.work import Chunk
 
-__all__ = ["scheduler_costs"]
+__all__ = ["cpu_seconds", "made_chunk", "own_scheduler", "scheduler_costs"]
 
 _CHUNK_S = 0.002
 _ENTRIES = 1000
@@ -40,7 +40,7 @@ def scheduler_costs(chunks: int, *, note: Callable[[str], None]) -> dict[str, fl
     note
         Receives what is being done.
     """
-    items = [_chunk(number) for number in range(chunks)]
+    items = [made_chunk(number) for number in range(chunks)]
     known = Experience(
         segments={item.uuid: {} for item in items[::_CHUNKS_PER_FILE]}, columns=["Jet_pt"]
     )
@@ -49,18 +49,18 @@ def scheduler_costs(chunks: int, *, note: Callable[[str], None]) -> dict[str, fl
     costs = {}
     for name, preload in (("stock", []), (OURS, ["--preload", "hepcache.placement.plugin"])):
         note(f"{name}: the scheduler's time for {chunks} short chunks")
-        with _cluster(preload) as (client, scheduler):
+        with own_scheduler(preload) as (client, scheduler):
             executor: Any = StockExecutor(client=client, status=False)
             if name == OURS:
                 executor = Executor(client=client, status=False, journal=Journal(experience=known))
             # The first tasks pay for imports.
             executor(items[:_WORKERS], briefly, None)
-            before = _seconds(scheduler)
+            before = cpu_seconds(scheduler)
             with warnings.catch_warnings():
                 # Dask says that the stock graph is large; what that costs is measured here.
                 warnings.filterwarnings("ignore", "Sending large graph")
                 out, _ = executor(items, briefly, None)
-            costs[name] = (_seconds(scheduler) - before) / chunks
+            costs[name] = (cpu_seconds(scheduler) - before) / chunks
         if out["events"] != chunks * _ENTRIES:
             raise AssertionError(f"{name} processed {out['events']} events of {chunks * _ENTRIES}")
     return costs
@@ -73,17 +73,30 @@ def briefly(item: Any) -> dict[str, int]:
 
 
 @contextmanager
-def _cluster(preload: list[str]) -> Iterator[tuple[Client, psutil.Process]]:
+def own_scheduler(
+    preload: list[str], dashboard: str | None = None
+) -> Iterator[tuple[Client, psutil.Process]]:
+    """Give a client, and the process of a scheduler that has four workers.
+
+    Parameters
+    ----------
+    preload
+        Further arguments of the scheduler.
+    dashboard
+        Address of its dashboard; none by default.
+    """
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="hepcache-scheduler-"))
         where = str(Path(directory) / "scheduler.json")
-        shared = ["--scheduler-file", where, "--no-dashboard"]
+        shared = ["--scheduler-file", where]
+        shown = ["--no-dashboard"] if dashboard is None else ["--dashboard-address", dashboard]
         scheduler = _start(
-            stack, "dask_scheduler", "--port", "0", "--host", "127.0.0.1", *shared, *preload
-        )
+            stack, "dask_scheduler", "--port", "0", "--host", "127.0.0.1", *shared, *shown,
+            *preload,
+        )  # fmt: skip
         for _ in range(_WORKERS):
             _start(
-                stack, "dask_worker", *shared, "--nthreads", "1", "--no-nanny",
+                stack, "dask_worker", *shared, "--no-dashboard", "--nthreads", "1", "--no-nanny",
                 "--local-directory", directory,
             )  # fmt: skip
         client = stack.enter_context(Client(scheduler_file=where, timeout=60))
@@ -99,7 +112,8 @@ def _start(stack: ExitStack, program: str, *arguments: str) -> subprocess.Popen[
     return process
 
 
-def _chunk(number: int) -> Chunk:
+def made_chunk(number: int) -> Chunk:
+    """Return a chunk of a file that need not be there."""
     file, part = divmod(number, _CHUNKS_PER_FILE)
     identity = uuid.UUID(int=file)
     start = part * _ENTRIES
@@ -110,6 +124,7 @@ def _chunk(number: int) -> Chunk:
     )  # fmt: skip
 
 
-def _seconds(process: psutil.Process) -> float:
+def cpu_seconds(process: psutil.Process) -> float:
+    """Return the processor time that a process has taken."""
     times = process.cpu_times()
     return float(times.user + times.system)

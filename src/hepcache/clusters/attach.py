@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distributed import Client
+from distributed.preloading import process_preloads
 
 from hepcache.placement.plugin import PlacementPlugin
 from hepcache.process.worker import CachePlugin, settle
@@ -28,8 +29,14 @@ def attach(client: Client) -> Client:
     client.register_plugin(CachePlugin())
     if PlacementPlugin.name not in client.run_on_scheduler(_plugins):
         client.register_plugin(PlacementPlugin(settings().epsilon))
+    client.run_on_scheduler(_add_page)
     client.run(settle)
     return client
+
+
+async def _add_page(dask_scheduler: object) -> None:
+    # Nothing below may import the dashboard; it is loaded by name, as Dask does for --preload.
+    await process_preloads(dask_scheduler, "hepcache.dashboard", []).start()
 
 
 def _plugins(dask_scheduler: object) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import dask.config
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
+from hepcache.clusters.shown import shown
 from hepcache.errors import ConfigurationError
 from hepcache.process.worker import forget
 from hepcache.settings import settings
@@ -92,7 +93,7 @@ class LocalCluster(SpecCluster):
                 "host": "127.0.0.1",
                 "dashboard": dashboard_address is not None,
                 "dashboard_address": dashboard_address or ":0",
-                "preload": ["hepcache.placement.plugin"],
+                "preload": ["hepcache.placement.plugin", "hepcache.dashboard"],
                 "preload_argv": [],
             },
         }
@@ -188,6 +189,9 @@ class LocalCluster(SpecCluster):
         # SpecCluster closes the nanny of a worker that is away for 15 s, also
         # while that nanny is starting it again; then nobody ever would.
         super(SpecCluster, self)._update_worker_status(op, msg)
+
+    def _repr_html_(self, cluster_status: str | None = None) -> str:
+        return shown(self, cluster_status)
 
     def __repr__(self) -> str:
         return f"LocalCluster(hosts={len(self.hosts)}, workers={len(self.workers)})"

@@ -9,16 +9,21 @@ from hepcache.identity import JobIdentity
 
 __all__ = [
     "PREFIX",
+    "RUN_DIGITS",
     "ChunkKey",
     "chunk_key",
     "duplicate_key",
     "entries_of",
     "identity_of",
     "is_chunk",
+    "original_run",
     "run_of",
 ]
 
 PREFIX = "hepcache-chunk"
+
+RUN_DIGITS = 12
+"""Hexadecimal digits of a run's id; what follows tells attempts and duplicates apart."""
 
 ChunkKey: TypeAlias = tuple[str, str, str, int, int, int]
 
@@ -67,3 +72,8 @@ def entries_of(key: ChunkKey) -> int:
 def run_of(key: ChunkKey) -> str:
     """Return the id of a chunk's run."""
     return key[0].rpartition("-")[2]
+
+
+def original_run(key: ChunkKey) -> str:
+    """Return the id of the run that a chunk was sent by, whichever attempt or duplicate it is."""
+    return run_of(key)[:RUN_DIGITS]

@@ -244,6 +244,10 @@ class PlacementPlugin(SchedulerPlugin):
             self.runs[run] = RunPlan(self.residency)
         return self.runs[run]
 
+    def task(self, key: ChunkKey) -> Queued | None:
+        """Return a chunk's task that has arrived and has not ended."""
+        return self._tasks.get(key)
+
     def residency_of(self, key: ChunkKey) -> Residency:
         """Return what hosts hold of the columns that a chunk's run will read."""
         run = self.runs.get(run_of(key))

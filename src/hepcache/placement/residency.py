@@ -91,6 +91,10 @@ class Residency:
         holding = self._holders.get(job, {}).get(host)
         return 0 if holding is None else self._bytes(holding)
 
+    def jobs(self) -> list[JobIdentity]:
+        """Return all jobs of which any host holds anything, in order."""
+        return sorted(self._holders)
+
     def holders(self, job: JobIdentity) -> dict[str, float]:
         """Return the bytes that each host holds of a job's segment, for hosts that hold any."""
         held = ((host, self._bytes(one)) for host, one in self._holders.get(job, {}).items())

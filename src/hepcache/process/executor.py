@@ -12,6 +12,7 @@ from distributed import Client, get_client
 
 from hepcache.errors import ClusterError
 from hepcache.placement.calls import forget_run
+from hepcache.placement.keys import RUN_DIGITS
 from hepcache.process.dispatch import Dispatch
 from hepcache.process.experience import Experience
 from hepcache.process.progress import chunk_progress
@@ -85,7 +86,7 @@ class Executor(DaskExecutor):
         if not items:
             return accumulator, 0
         client = self.client or current_client()
-        self.journal.run = run = uuids.uuid4().hex[:12]
+        self.journal.run = run = uuids.uuid4().hex[:RUN_DIGITS]
         heavy = None
         if self.heavy_input is not None:
             heavy = client.submit(_same, self.heavy_input, key=f"hepcache-processor-{run}")

@@ -175,7 +175,7 @@ class Runner(CoffeaRunner):
         self, records: list[ChunkRecord], columns: set[str], began: float, wall_s: float
     ) -> RunRecord:
         journal = getattr(self.executor, "journal", None)
-        chunks = [_attributed(one) for one in records]
+        chunks = [one.attributed() for one in records]
         hosts = dict(journal.threads) if journal is not None else {}
         for chunk in chunks:
             hosts.setdefault(chunk.host, 1)
@@ -239,14 +239,3 @@ class Runner(CoffeaRunner):
             checkpointer=checkpointer,
             buffer_cache=cache_function,
         )
-
-
-def _attributed(record: ChunkRecord) -> ChunkRecord:
-    """Return a record in which what a host lacked of another's chunk was stolen."""
-    if record.owner in ("", record.host):
-        return record
-    causes, sizes = dict(record.causes), dict(record.cause_bytes)
-    for counts in (causes, sizes):
-        if "miss" in counts:
-            counts["stolen"] = counts.get("stolen", 0) + counts.pop("miss")
-    return replace(record, causes=causes, cause_bytes=sizes)

@@ -26,7 +26,7 @@ from hepcache.process.events import EventsFactory, ReaderMapping
 from hepcache.process.forms import schema_form
 from hepcache.process.upcoming import upcoming
 from hepcache.process.upstream import Accessed, WorkItem, key_to_tuple
-from hepcache.process.worker import cache_of, note_file, note_reading, task_owner, worker_host
+from hepcache.process.worker import cache_of, note_chunk, note_file, task_owner, worker_host
 from hepcache.settings import settings
 from hepcache.telemetry import ChunkRecord, ReadLog
 
@@ -159,7 +159,6 @@ def process_chunk(
             "function returns an accumulator."
         )
     clock.processed()
-    note_reading(log, clock.open_s + clock.process_s)
     result: dict[str, Any] = {"out": out, "processed": {item.plain()}}
     if savemetrics:
         result["metrics"] = _metrics(item, log, accessed, clock)
@@ -167,7 +166,9 @@ def process_chunk(
         checkpointer.save(result, metadata, processor)
     filled = log.origin_bytes > 0
     note_file(item.uuid, item.tag, item.filename, item.dataset, filled=filled)
-    return {**result, RECORDS: [_record(item, log, clock)], COLUMNS: set(log.columns)}
+    record = _record(item, log, clock)
+    note_chunk(record)
+    return {**result, RECORDS: [record], COLUMNS: set(log.columns)}
 
 
 @contextmanager

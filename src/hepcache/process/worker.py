@@ -23,15 +23,15 @@ from hepcache.placement.residency import Holding, pack
 from hepcache.process.ahead import lookout
 from hepcache.process.forms import forget_forms
 from hepcache.settings import settings
-from hepcache.telemetry import ReadLog
+from hepcache.telemetry import ChunkRecord, Tally
 
 __all__ = [
     "CachePlugin",
     "cache_of",
     "dask_setup",
     "forget",
+    "note_chunk",
     "note_file",
-    "note_reading",
     "settle",
     "task_owner",
     "worker_cache",
@@ -46,6 +46,7 @@ _settled = (0, 0)
 _refilled_bytes = 0
 _refilled_s = 0.0
 _read_share = 0.0
+_tally = Tally()
 
 
 class CachePlugin(WorkerPlugin):
@@ -97,7 +98,13 @@ class _Membership:
             "holdings": self._holdings,
             "refill_rate": rate,
             "read_share": _read_share,
+            "tally": _told(),
         }
+
+
+def _told() -> dict[str, Any]:
+    with _lock:
+        return _tally.to_dict()
 
 
 async def dask_setup(worker: Worker) -> None:
@@ -185,15 +192,17 @@ def worker_host() -> str:
     return settings().host
 
 
-def note_reading(log: ReadLog, passed_s: float) -> None:
-    """Count what a chunk read at the origin towards the host's refill rate, and of its time."""
+def note_chunk(record: ChunkRecord) -> None:
+    """Count a chunk, and what it read towards the host's refill rate, and of its time."""
     global _refilled_bytes, _refilled_s, _read_share
-    _read_share = (_read_share + log.read_s / max(passed_s, log.read_s, 1e-9)) / 2
-    missed = sum(size for cause, size in log.cause_bytes.items() if cause != "hit")
-    if missed:
-        with _lock:
+    passed_s = record.open_s + record.process_s
+    _read_share = (_read_share + record.read_s / max(passed_s, record.read_s, 1e-9)) / 2
+    missed = sum(size for cause, size in record.cause_bytes.items() if cause != "hit")
+    with _lock:
+        _tally.count(record)
+        if missed:
             _refilled_bytes += missed
-            _refilled_s += log.read_s + log.decode_s
+            _refilled_s += record.read_s + record.decode_s
 
 
 def note_file(uuid: str, tag: str, path: str, dataset: str, *, filled: bool) -> None:

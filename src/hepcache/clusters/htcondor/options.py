@@ -45,8 +45,9 @@ def scheduler_options_of(
     """Return the scheduler's options: reached from the pool, its dashboard from here only."""
     chosen = dict(configured("scheduler-options") or {} if given is None else given)
     chosen.setdefault("dashboard_address", "127.0.0.1:0")
-    chosen["preload"] = ["hepcache.placement.plugin", *chosen.get("preload", ())]
-    chosen["preload_argv"] = [[], *chosen.get("preload_argv", ())]
+    ours = ["hepcache.placement.plugin", "hepcache.dashboard"]
+    chosen["preload"] = [*ours, *chosen.get("preload", ())]
+    chosen["preload_argv"] = [*([] for _ in ours), *chosen.get("preload_argv", ())]
     interface = options.get("interface") or configured("interface")
     if interface is None and not {"host", "interface"} & set(chosen):
         chosen["host"] = address_towards_pool()

@@ -1,0 +1,92 @@
+"""Every panel shows every state; the browser's side is tested in tests/live/dashboard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bokeh.document import Document
+
+from hepcache.dashboard.counts import Rates
+from hepcache.dashboard.holdings import SegmentMap
+from hepcache.dashboard.page import Page
+from hepcache.dashboard.snapshot import HostView, Snapshot
+from hepcache.telemetry import Tally
+
+
+def snapshot(hosts: int = 3, cells: int = 5) -> Snapshot:
+    views = tuple(
+        HostView(f"host-{n}", 2, 0.4, 0.6 + 0.1 * n, n, n, 2 * n, {f"w{n}": 10.0 + n})
+        for n in range(hosts)
+    )
+    state = np.zeros((hosts, cells), dtype=np.uint8)
+    tally = Tally(4, 400, 3000, 500)
+    tally.causes.update(hit=3, miss=1)
+    tally.cause_bytes.update(hit=3000, miss=900)
+    return Snapshot(
+        run="0123456789ab", began=0.0, elapsed_s=8.0, is_over=False, chunks=10, chunks_done=4,
+        tally=tally, moved={("host-0", "host-1"): 2}, tail_s=1.5, hosts=views,
+        segments=SegmentMap(tuple(one.host for one in views), cells, 2, state,
+                            state.astype(np.float32), (0, 2), 0.5),
+        rates=Rates([-1.0, 0.0], [100.0, 200.0], [50.0, 0.0], [0.5, float("nan")]), cost=0.004,
+    )  # fmt: skip
+
+
+class FixedMonitor:
+    def __init__(self, shown: Snapshot) -> None:
+        self.shown = shown
+
+    def snapshot(self) -> Snapshot:
+        return self.shown
+
+
+def page_of(shown: Snapshot) -> tuple[Page, Document]:
+    page = Page(FixedMonitor(shown))
+    doc = Document()
+    doc.add_root(page.root)
+    return page, doc
+
+
+def test_all_values_are_on_the_page() -> None:
+    _, doc = page_of(snapshot())
+    sources = {
+        name: doc.get_model_by_name(f"hepcache-{name}").data
+        for name in ("numbers", "causes-source", "load-source", "stealing-source", "tail-source",
+                     "bytes-source", "hits-source", "residency-source")
+    }  # fmt: skip
+    assert sources["numbers"]["hit_ratio"] == [0.75]
+    assert sources["causes-source"]["columns"] == [3, 1, 0, 0, 0, 0]
+    assert sources["load-source"]["both"] == pytest.approx([1.0, 1.1, 1.2])
+    assert sources["stealing-source"]["given"] == [0, -2, -4]
+    assert sources["tail-source"]["last"] == [10.0, 11.0, 12.0]
+    assert sources["bytes-source"]["origin"] == [50.0, 0.0]
+    assert sources["residency-source"]["cells"][0].shape == (3, 5)
+    text = doc.get_model_by_name("hepcache-tiles").text
+    assert "75.0 %" in text
+    assert "run 012345 under way" in text
+
+
+def test_only_what_is_new_is_sent() -> None:
+    page, doc = page_of(snapshot())
+    changes: list[object] = []
+    doc.on_change(changes.append)
+    page.update()
+    assert changes == []
+    page._monitor.shown = replace(page._monitor.shown, chunks_done=5)
+    page.update()
+    assert changes
+    assert doc.get_model_by_name("hepcache-numbers").data["chunks_done"] == [5]
+
+
+@pytest.mark.parametrize(("hosts", "cells"), [(0, 0), (1, 1), (100, 360)])
+def test_no_host_and_many_hosts(hosts: int, cells: int) -> None:
+    _, doc = page_of(snapshot(hosts, cells))
+    assert len(doc.get_model_by_name("hepcache-load").y_range.factors) == min(hosts, 24)
+    assert len(str(doc.to_json())) < 600_000
+
+
+def test_before_the_first_run() -> None:
+    blank = replace(snapshot(), run="", tally=Tally(), chunks=0, chunks_done=0, elapsed_s=0.0)
+    _, doc = page_of(blank)
+    assert "no run yet" in doc.get_model_by_name("hepcache-tiles").text
