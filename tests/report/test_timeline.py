@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,9 +41,21 @@ def test_one_panel_for_the_first_second_and_last_cycle(report, make_record):
     def titles(cycles):
         return [axes.get_title(loc="left") for axes in timeline_figure(cycles).axes]
 
-    assert titles(report) == ["cycle 1: 2.00 s", "cycle 2: 1.20 s", "cycle 3: 200 ms"]
-    assert titles(CycleReport(report.records[:1])) == ["cycle 1: 2.00 s"]
+    assert titles(report) == [
+        "cycle 1: 2.00 s, tail 0 s",
+        "cycle 2: 1.20 s, tail 450 ms",
+        "cycle 3: 200 ms, tail 0 s",
+    ]
+    assert titles(CycleReport(report.records[:1])) == ["cycle 1: 2.00 s, tail 0 s"]
     assert titles(CycleReport((make_record(),) * 7))[-1] == "cycle 7: 2.00 s"
+
+
+def test_ends_of_rows_and_their_mean_are_marked(report):
+    panel = timeline_figure(report).axes[1]
+    mean, ends = panel.lines
+    # It began at 999.9; one row ended at 1000.1, the other at 1001.
+    assert ends.get_xdata().tolist() == pytest.approx([0.2, 1.1])
+    assert list(mean.get_xdata()) == pytest.approx([0.65, 0.65])
 
 
 def test_a_hundred_thousand_chunks_stay_a_small_figure(make_record, make_hot):

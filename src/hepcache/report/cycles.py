@@ -171,7 +171,8 @@ class CycleReport(Sequence[RunRecord]):
         Returns
         -------
         list of pathlib.Path
-            What was written: ``cycles``, ``timeline`` and ``time`` in every format.
+            What was written: ``cycles``, ``timeline``, ``time``, ``distributions``
+            and ``loading`` in every format.
         """
         from hepcache.report.plots import FIGURES, rendered
 

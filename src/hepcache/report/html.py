@@ -33,6 +33,10 @@ _DESCRIPTIONS = {
     "per chunk, coloured by where its columns came from.",
     "time": "For every cycle, what part of the threads' time went to waiting for bytes, decoding, "
     "making events, the processor, and waiting for a chunk.",
+    "distributions": "Histograms over the chunks of the first, the second and the last cycle: "
+    "seconds of waiting for bytes, of decoding, and of the processor.",
+    "loading": "One point per chunk of the first, the second and the last cycle: loading time "
+    "against decoded bytes, and against entries. The legend has the correlation coefficients.",
 }
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from hepcache.report.canvas import byte_unit, cycle_axis, dress, empty, legend, new_figure
+from hepcache.report.spread import distributions_figure, loading_figure
 from hepcache.report.theme import LIGHT, Theme
 from hepcache.report.timeline import timeline_figure
 
@@ -114,6 +115,8 @@ FIGURES: Mapping[str, Callable[..., Figure]] = {
     "cycles": cycles_figure,
     "timeline": timeline_figure,
     "time": time_figure,
+    "distributions": distributions_figure,
+    "loading": loading_figure,
 }
 """Name to function of every figure; each takes a report and a theme."""
 

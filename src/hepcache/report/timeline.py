@@ -38,7 +38,8 @@ def timeline_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
     -------
     matplotlib.figure.Figure
         One panel per cycle, each with its own time axis; one row per thread
-        that was busy, hosts together.
+        that was busy, hosts together. A dot marks the end of each row's last
+        chunk, the dashed line the rows' mean: what lies beyond it is the tail.
     """
     numbers = sorted({1, 2, len(report)} & set(range(1, len(report) + 1)))
     rows = [lanes(report.records[number - 1].chunks) for number in numbers]
@@ -47,10 +48,10 @@ def timeline_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
     panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     for number, row, axes in zip(numbers, rows, panels, strict=False):
         _draw(axes, theme, report.records[number - 1], row)
-        axes.set_title(
-            f"cycle {number}: {seconds_text(report.records[number - 1].wall_s)}",
-            loc="left", fontsize=10, color=theme.text,
-        )  # fmt: skip
+        title = f"cycle {number}: {seconds_text(report.records[number - 1].wall_s)}"
+        if row:
+            title += f", tail {seconds_text(report.summaries[number - 1].tail_s)}"
+        axes.set_title(title, loc="left", fontsize=10, color=theme.text)
     if not numbers:
         empty(panels[0], theme, "no cycle yet")
     panels[-1].set_xlabel("seconds since the cycle began", color=theme.text)
@@ -75,11 +76,20 @@ def _draw(axes: Axes, theme: Theme, record: RunRecord, rows: Sequence[Lane]) -> 
             linewidth=0 if thin else 0.5,
         )
     dress(axes, theme, grid="x")
+    _mark_ends(axes, theme, [chunks[-1].ended - record.began for _, chunks in rows])
     axes.set_xlim(0, width)
     axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
     _name_hosts(axes, theme, [host for host, _ in rows])
     if not rows:
         empty(axes, theme, "no chunk")
+
+
+def _mark_ends(axes: Axes, theme: Theme, ends: Sequence[float]) -> None:
+    """Mark when each row ended, and their mean."""
+    if ends:
+        axes.axvline(sum(ends) / len(ends), color=theme.text, linewidth=1, linestyle=(0, (4, 3)))
+    if len(ends) <= _ROWS_IN_FULL:
+        axes.plot(ends, range(len(ends)), "o", color=theme.text, markersize=3.5, clip_on=False)
 
 
 def _name_hosts(axes: Axes, theme: Theme, hosts: Sequence[str]) -> None:
