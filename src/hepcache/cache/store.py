@@ -20,11 +20,12 @@ from hepcache.cache.lookup import Lookup, Verify
 from hepcache.cache.model import ColumnKey, Entry, key_digest, slot_hash
 from hepcache.cache.residency import ResidencyIndex
 from hepcache.cache.room.ledger import EVICTED, Ledger
-from hepcache.cache.room.limits import Limits
+from hepcache.cache.room.limits import Limits, look_at_volume
 from hepcache.cache.room.space import Space
 from hepcache.cache.shelf import Shelf
 from hepcache.cache.writer import Writer
 from hepcache.errors import CacheDirectoryError, ConfigurationError
+from hepcache.notebook import card
 from hepcache.settings import settings
 from hepcache.telemetry import Cause
 
@@ -274,6 +275,16 @@ class ColumnCache:
         except (OSError, CacheDirectoryError):
             return False
         return True
+
+    def _repr_html_(self) -> str:
+        capacity = self.limits.capacity(look_at_volume(self.layout))
+        facts = {
+            "used": f"{self.used_bytes / 1e9:,.2f} GB of {capacity / 1e9:,.2f} GB",
+            "segments": f"{sum(map(len, self.residency().values())):,}",
+            "hits, misses in this process": f"{self.counters.hits:,}, {self.counters.misses:,}",
+            "written, evicted": f"{self.counters.fills:,}, {self.counters.evictions:,}",
+        }
+        return card(repr(self), facts)
 
     def __repr__(self) -> str:
         return f"ColumnCache({str(self.directory)!r})"

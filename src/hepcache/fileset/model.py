@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hepcache.errors import BadFilesetError
+from hepcache.notebook import card
 
 __all__ = ["FileRecord", "FileSpec", "Fileset"]
 
@@ -215,15 +215,7 @@ class Fileset(Sequence[FileSpec]):
         return capture.get().rstrip()
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in self._columns())
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>"
-            for row in self._rows()
-        )
-        return (
-            f"<table><caption>{self._title()}</caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        return card(self._title(), columns=self._columns(), rows=self._rows())
 
     def _title(self) -> str:
         datasets, files = len(self.datasets), len(self)

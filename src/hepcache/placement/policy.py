@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hepcache.identity import JobIdentity, job_points
+from hepcache.notebook import card
 from hepcache.placement.balance import Batch, assign
 from hepcache.placement.relief import relieve
 from hepcache.placement.residency import Residency
@@ -46,6 +48,22 @@ class Placement:
     overflow: int
     load: dict[str, float]
     moved: int = 0
+
+    def _repr_html_(self) -> str:
+        jobs, total = Counter(self.hosts), math.fsum(self.load.values()) or 1.0
+        facts = {
+            "where their columns are": self.resident,
+            "at the nearest host": self.nearest,
+            "elsewhere, because that was full": self.overflow,
+            "given up by an overloaded host": self.moved,
+        }
+        rows = [
+            (host, f"{jobs[host]:,}", f"{100 * load / total:.1f} %")
+            for host, load in sorted(self.load.items())
+        ]
+        return card(
+            f"Placement of {len(self.hosts):,} jobs", facts, ("host", "jobs", "load"), rows
+        )
 
 
 def place(

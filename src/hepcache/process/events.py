@@ -11,7 +11,7 @@ import awkward as ak
 import numpy as np
 from coffea.nanoevents import BaseSchema, NanoEventsFactory
 
-from hepcache.columns import Reader
+from hepcache.columns import Reader, open_source
 from hepcache.process.contents import Contents
 from hepcache.process.forms import SchemaForm
 from hepcache.process.upstream import (
@@ -64,6 +64,10 @@ class ReaderMapping(BaseSourceMapping):
     def _extract_base_form(cls, source: Any) -> dict[str, Any]:
         # coffea asks its own mappings for this; ours is made of a form that is known.
         return base_form(source, BaseSchema, {})
+
+    def opened_file(self) -> Any:
+        """Return the file as uproot has it."""
+        return open_source(self._reader.ref).whole_tree.file
 
     def key_root(self) -> str:
         """Return the prefix of this mapping's column sources."""
@@ -195,6 +199,11 @@ class EventsFactory(NanoEventsFactory):
             )
             self._events = weakref.ref(events)
         return events
+
+    @property
+    def file_handle(self) -> Any:
+        """The ROOT file, opened now: a chunk that is cached needs none."""
+        return self._mapping.opened_file()
 
     def _field(self, position: int) -> ak.contents.Content:
         return self._contents.make(self._form.record.contents[position], len(self))

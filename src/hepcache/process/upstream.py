@@ -18,6 +18,7 @@ from awkward._nplikes.virtual import VirtualNDArray
 from awkward._util import native_byteorder
 from awkward.forms.form import index_to_dtype
 from awkward.operations.ak_from_buffers import _reconstitute
+from coffea import processor as coffea_processor
 from coffea.nanoevents.factory import _key_formatter
 from coffea.nanoevents.factory import _reads_podio_metadata as reads_podio_metadata
 from coffea.nanoevents.mapping.base import Accessed, BaseSourceMapping
@@ -40,6 +41,7 @@ __all__ = [
     "WorkItem",
     "base_form",
     "buffer_key",
+    "coffea_processor",
     "coffea_work",
     "compress",
     "decompress",

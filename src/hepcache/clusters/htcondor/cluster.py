@@ -25,6 +25,7 @@ from hepcache.clusters.htcondor.requirements import on_machines
 from hepcache.clusters.htcondor.secrets import Secrets
 from hepcache.clusters.htcondor.tending import Tending
 from hepcache.clusters.htcondor.watch import Incident
+from hepcache.clusters.shown import shown
 from hepcache.errors import ClusterError, ConfigurationError
 
 __all__ = ["HTCondorCluster"]
@@ -318,6 +319,9 @@ class HTCondorCluster(JobqueueCluster):
         # SpecCluster closes the job of a worker that is away for a while and
         # starts no other; here the jobs are looked after.
         super(SpecCluster, self)._update_worker_status(op, msg)
+
+    def _repr_html_(self, cluster_status: str | None = None) -> str:
+        return shown(self, cluster_status)
 
     def __repr__(self) -> str:
         here = len(self.scheduler_info.get("workers", ()))

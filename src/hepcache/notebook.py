@@ -1,0 +1,61 @@
+"""How things show themselves in a notebook: a title, some facts, a small table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+__all__ = ["card"]
+
+_MOST_ROWS = 24
+_LINE = "border-bottom:1px solid rgba(128,128,128,.3);padding:.2em .9em .2em 0;"
+
+
+def card(
+    title: str,
+    facts: Mapping[str, object] | None = None,
+    columns: Sequence[str] = (),
+    rows: Iterable[Sequence[object]] = (),
+) -> str:
+    """Return HTML that reads well on light and dark pages, and needs nothing else.
+
+    Parameters
+    ----------
+    title
+        What it is.
+    facts
+        Name to value, shown in lines above the table.
+    columns
+        Headings of the table; the first column is text, the others numbers.
+    rows
+        Its rows; of many, the first ones and how many more there are.
+
+    Examples
+    --------
+    >>> "<b>A &lt;thing&gt;</b>" in card("A <thing>", {"size": 3}, ["host"], [["a"]])
+    True
+    """
+    listed = list(rows)
+    more = len(listed) - _MOST_ROWS
+    lines = "".join(
+        f"<div><span style='opacity:.7'>{escape(str(name))}</span> {escape(str(value))}</div>"
+        for name, value in (facts or {}).items()
+    )
+    table = ""
+    if columns:
+        head = "".join(_cell("th", name, number) for number, name in enumerate(columns))
+        body = "".join(
+            f"<tr>{''.join(_cell('td', one, number) for number, one in enumerate(row))}</tr>"
+            for row in listed[:_MOST_ROWS]
+        )
+        table = (
+            "<table style='border-collapse:collapse;margin-top:.4em;background:none'>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+    rest = f"<div style='opacity:.7'>and {more} more</div>" if more > 0 else ""
+    return f"<div style='line-height:1.5'><b>{escape(title)}</b>{lines}{table}{rest}</div>"
+
+
+def _cell(tag: str, value: object, number: int) -> str:
+    side = "right" if number else "left"
+    return f"<{tag} style='text-align:{side};{_LINE}'>{escape(str(value))}</{tag}>"

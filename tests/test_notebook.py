@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from hepcache.cache import ColumnCache
+from hepcache.fileset import load_fileset
+from hepcache.identity import JobIdentity
+from hepcache.notebook import card
+from hepcache.placement import Residency, place
+
+
+def test_words_are_escaped_and_long_tables_cut():
+    found = card("<b>", {"a&b": "<i>"}, ("name", "n"), ((f"row {n}", n) for n in range(30)))
+    assert "&lt;b&gt;" in found
+    assert "a&amp;b" in found
+    assert "<i>" not in found
+    assert "row 23" in found
+    assert "row 24" not in found
+    assert "and 6 more" in found
+
+
+def test_a_fileset_shows_its_datasets():
+    shown = load_fileset({"tt<1>": {"files": ["/data/a.root", "/data/b.root"]}})._repr_html_()
+    assert "1 dataset, 2 files" in shown
+    assert "tt&lt;1&gt;" in shown
+
+
+def test_a_placement_shows_its_hosts():
+    jobs = [JobIdentity(str(n), "Events", 0) for n in range(10)]
+    shown = place(jobs, {"a": 1.0, "b": 1.0}, residency=Residency())._repr_html_()
+    assert "Placement of 10 jobs" in shown
+    assert shown.count("50.0 %") == 2
+
+
+def test_a_store_shows_its_room(tmp_path):
+    cache = ColumnCache(tmp_path / "cache", capacity_bytes=2_000_000_000)
+    shown = cache._repr_html_()
+    assert "0.00 GB of 2.00 GB" in shown
+    assert str(tmp_path) in shown
+    cache.close()
