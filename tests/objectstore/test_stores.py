@@ -16,6 +16,7 @@ from hepcache.errors import (
     StoreAccessError,
 )
 from hepcache.objectstore import Store, is_store_uri, open_store
+from hepcache.objectstore.answers import answer_error
 from hepcache.objectstore.cloud import CloudStore, _s3
 
 
@@ -111,8 +112,7 @@ class TestCloud(StoreContract):
 def test_a_services_answer_becomes_an_error_that_names_the_object(
     said: Exception, kind: type[ObjectStoreError], word: str
 ) -> None:
-    store = CloudStore("ntpl+s3://bucket/zee", MemoryStore(), "zee", 8, "set the key")
-    error = store._error(said, "cluster/3")
+    error = answer_error(said, "ntpl+s3://bucket/zee", "cluster/3", "set the key")
     assert type(error) is kind
     assert "cluster/3" in str(error)
     assert word in str(error)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-import re
+import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, unquote
 
-from hepcache.errors import (
-    ConfigurationError,
-    ObjectDamagedError,
-    ObjectMissingError,
-    ObjectStoreError,
-    StoreAccessError,
-)
+from hepcache.errors import ConfigurationError, ObjectDamagedError, ObjectMissingError
 from hepcache.objectstore.store import Request, check_prefix, join_name
 from hepcache.objectstore.together import together
 
 try:
     import obstore
-    from obstore import exceptions, store
+    from obstore import store
+
+    from hepcache.objectstore.answers import answer_error, broke_off
 except ImportError as error:
     raise ImportError(
         "objects in S3, Google's and Azure's storage need obstore: pip install 'hepcache[objects]'"
@@ -40,11 +38,6 @@ _CONCURRENCY = 32
 _WHOLE_BYTES = 64 << 20
 """Objects up to this size are sent in one request, larger ones in parts."""
 
-_ANSWER = re.compile(r"<Code>(?P<code>[^<]*)</Code>\s*<Message>(?P<message>[^<]*)</Message>")
-"""What S3 says in the body of an answer that is no success."""
-
-_REFUSED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound", "AccessDenied"}
-
 
 class CloudStore:
     """Objects behind an HTTP service, by obstore, which retries what is transient.
@@ -61,15 +54,26 @@ class CloudStore:
         Requests that one vector read has under way at most.
     hint
         What to do when credentials are refused.
+    retries, retry_seconds
+        How often, and how long, an answer that breaks off is fetched again:
+        obstore retries what fails before.
     """
 
     limit = 5 << 30
 
     def __init__(
-        self, uri: str, service: store.ObjectStore, base: str, concurrency: int, hint: str
+        self,
+        uri: str,
+        service: store.ObjectStore,
+        base: str,
+        concurrency: int,
+        hint: str,
+        retries: int = 6,
+        retry_seconds: float = 60,
     ) -> None:
         self.uri, self._service, self._base = uri, service, base
         self._concurrency, self._hint = concurrency, hint
+        self._retries, self._retry_seconds = retries, retry_seconds
 
     def put(self, name: str, data: Buffer) -> None:
         """Store an object whole; the service shows it when it has all of it."""
@@ -116,12 +120,18 @@ class CloudStore:
             if not length:
                 return b""
             key = join_name(self._base, name)
-            try:
-                data = await obstore.get_range_async(
-                    self._service, key, start=start, length=length
-                )
-            except Exception as error:
-                raise self._error(error, name) from error
+            pauses = self._pauses()
+            while True:
+                try:
+                    data = await obstore.get_range_async(
+                        self._service, key, start=start, length=length
+                    )
+                    break
+                except Exception as error:
+                    pause = next(pauses, None) if broke_off(error) else None
+                    if pause is None:
+                        raise answer_error(error, self.uri, name, self._hint) from error
+                    await asyncio.sleep(pause)
             self._check(name, start, length, data)
             return data
 
@@ -136,7 +146,8 @@ class CloudStore:
             with contextlib.suppress(ObjectMissingError):
                 yield "", self._try("", lambda: obstore.head(self._service, self._base))["size"]
         chunks = obstore.list(self._service, below, chunk_size=1000)
-        while chunk := self._try("", lambda: next(chunks, None)):
+        # Not tried again here: what follows a failed part of a listing may be its end.
+        while chunk := self._try("", lambda: next(chunks, None), again=False):
             for one in chunk:
                 yield one["path"].removeprefix(root), one["size"]
 
@@ -166,33 +177,26 @@ class CloudStore:
             problem = f"it ends at byte {start + found}, before byte {start + length}"
             raise ObjectDamagedError(self.uri, name, problem)
 
-    def _try(self, name: str, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except Exception as error:
-            raise self._error(error, name) from error
+    def _try(self, name: str, call: Callable[[], T], *, again: bool = True) -> T:
+        pauses = self._pauses() if again else iter(())
+        while True:
+            try:
+                return call()
+            except Exception as error:
+                pause = next(pauses, None) if broke_off(error) else None
+                if pause is None:
+                    raise answer_error(error, self.uri, name, self._hint) from error
+                time.sleep(pause)
 
-    def _error(self, error: Exception, name: str) -> Exception:
-        # obstore adds the structures of its own insides below the first lines.
-        words = " ".join(str(error).partition("\n\nDebug source")[0].split())
-        answer = _ANSWER.search(words)
-        code = answer["code"] if answer else ""
-        said = f"{code}: {answer['message']}" if answer else words
-        if isinstance(error, exceptions.PermissionDeniedError) or code in _REFUSED:
-            return StoreAccessError(self.uri, name, f"access refused; {self._hint} ({said})")
-        if isinstance(error, exceptions.UnauthenticatedError):
-            return StoreAccessError(self.uri, name, f"credentials needed; {self._hint} ({said})")
-        if code == "NoSuchBucket":
-            return ObjectMissingError(self.uri, name, f"the bucket does not exist ({said})")
-        if isinstance(error, FileNotFoundError):
-            return ObjectMissingError(self.uri, name, f"there is no such object ({said})")
-        if code == "InvalidRange" or "416 Range" in words or "Invalid range" in words:
-            return ObjectDamagedError(self.uri, name, f"it ends before the range asked ({said})")
-        if "error sending request" in words:
-            said = f"the service can't be reached ({words})"
-        if isinstance(error, exceptions.BaseError | OSError | ValueError):
-            return ObjectStoreError(self.uri, name, said)
-        return error
+    def _pauses(self) -> Iterator[float]:
+        """Yield how long to wait before each new attempt."""
+        end = time.monotonic() + self._retry_seconds
+        for attempt in range(self._retries):
+            # Many clients that failed together shall not come back together.
+            pause = 0.1 * 2**attempt * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            if time.monotonic() + pause > end:
+                return
+            yield pause
 
 
 def open_uri(
@@ -262,7 +266,9 @@ def open_uri(
             client["allow_http"] = scheme == "s3+http"
             config["skip_signature"] = "access_key_id" not in config
         service = store.S3Store(bucket, client_options=client, retry_config=retry, **config)
-    return CloudStore(uri, service, base, int(concurrency), hint)
+    return CloudStore(
+        uri, service, base, int(concurrency), hint, int(retries), float(retry_seconds)
+    )
 
 
 def _s3(
