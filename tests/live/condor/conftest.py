@@ -15,6 +15,7 @@ from queue import Empty, Queue
 from typing import Any
 
 import pytest
+from tests.live.conftest import install_packages, unable
 
 from .lan import (
     DOMAIN,
@@ -25,7 +26,6 @@ from .lan import (
     Host,
     Lan,
     build_base,
-    run,
     wait_until,
 )
 
@@ -55,33 +55,21 @@ HEPCACHE_CRON_PERIOD = 5s
 """
 
 
-def refuse(reason: str) -> None:
-    """Skip on a machine that can't run these tests; in CI that is a failure."""
-    if os.environ.get("CI"):
-        pytest.fail(f"in CI these tests have to run: {reason}")
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def machine() -> None:
-    """Make sure that this machine can hold hosts; packages are installed by name."""
+    """Make sure that this machine can hold hosts."""
     if os.geteuid() != 0:
-        refuse("needs root, for namespaces and a Debian tree")
-    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
-    if missing:
-        apt = shutil.which("apt-get")
-        if apt is None:
-            refuse(f"needs {', '.join(missing)}, and there is no apt-get to install them")
-        run("apt-get", "update", "-qq")
-        run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing)
+        unable("needs root, for namespaces and a Debian tree")
+    for tool, package in TOOLS.items():
+        install_packages(package, needs=tool)
     if sys.base_prefix == "/usr":
-        refuse("needs a Python outside of /usr that other distributions' trees can use")
+        unable("needs a Python outside of /usr that other distributions' trees can use")
     tried = subprocess.run(
         ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "true"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if tried.returncode:
-        refuse(f"no namespaces here: {tried.stderr.strip()}")
+        unable(f"no namespaces here: {tried.stderr.strip()}")
 
 
 def _files(directory: Path, *names: str) -> dict[str, str]:

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import dask.config
 from dask.utils import parse_timedelta
-from dask_jobqueue.htcondor import HTCondorCluster as JobqueueCluster
 from distributed import Client, SpecCluster
 from distributed.core import Status
 from distributed.security import Security
@@ -21,17 +20,17 @@ from hepcache.clusters.certificates import make_certificates
 from hepcache.clusters.htcondor.job import HTCondorJob, inherited
 from hepcache.clusters.htcondor.options import USUAL, WORKER, Configured, scheduler_options_of
 from hepcache.clusters.htcondor.pool import Pool, query_pool
-from hepcache.clusters.htcondor.requirements import on_machines
 from hepcache.clusters.htcondor.secrets import Secrets
 from hepcache.clusters.htcondor.tending import Tending
 from hepcache.clusters.htcondor.watch import Incident
+from hepcache.clusters.htcondor.workers import NamedWorkers, checked
 from hepcache.clusters.shown import shown
-from hepcache.errors import ClusterError, ConfigurationError
+from hepcache.errors import ClusterError
 
 __all__ = ["HTCondorCluster"]
 
 
-class HTCondorCluster(JobqueueCluster):
+class HTCondorCluster(NamedWorkers):
     """Workers in an HTCondor pool that know their host and its cache.
 
     The scheduler runs in this process, and places chunks on the hosts that
@@ -171,23 +170,10 @@ class HTCondorCluster(JobqueueCluster):
         ConfigurationError
             A pattern has characters that no name has, or a number is negative.
         """
-        for pattern, number in hosts.items():
-            on_machines(pattern)
-            if not isinstance(number, int) or number < 0:
-                raise ConfigurationError(f"hosts[{pattern!r}]", "a whole number", number)
+        checked(hosts)
         self._again()
         for pattern, number in hosts.items():
-            pinned = [
-                name
-                for name, spec in self.worker_spec.items()
-                if spec["options"].get("machines") == pattern
-            ]
-            for name in pinned[number:]:
-                del self.worker_spec[name]
-            for _ in range(number - len(pinned)):
-                (name,) = self.new_worker_spec()
-                options = {**self.new_spec["options"], "machines": pattern}
-                self.worker_spec[name] = {**self.new_spec, "options": options}
+            self._pin(pattern, number)
         self.correct()
 
     def wait_for_workers(self, n_workers: int, timeout: str | float = "5 minutes") -> None:
@@ -238,33 +224,10 @@ class HTCondorCluster(JobqueueCluster):
         live = {str(one["name"]) for one in self.scheduler_info["workers"].values()}
         return query_pool(self.name, live)
 
-    def registered(self) -> set[str]:
-        """Return the names of jobs whose worker the scheduler knows."""
-        there = {str(ws.name) for ws in self.scheduler.workers.values()}
-        found = set()
-        for name, spec in list(self.worker_spec.items()):
-            group = [f"{name}{suffix}" for suffix in spec.get("group", ("",))]
-            if there.intersection(group):
-                found.add(name)
-        return found
-
-    def rename(self, name: str) -> str | None:
-        """Ask for another job in the place of one; ``None`` if that isn't wanted any more."""
-        (new,) = self.new_worker_spec()
-        spec = self.worker_spec.pop(name, None)
-        if spec is None:
-            return None
-        self.worker_spec[new] = spec
-        return str(new)
-
     def take_scaled_at(self) -> float | None:
         """Return when the first workers were asked for, once; ``None`` from then on."""
         scaled_at, self._scaled_at = self._scaled_at, None
         return scaled_at
-
-    def correct(self) -> None:
-        """Submit what is wanted and remove what isn't, soon."""
-        self.loop.add_callback(self._correct_state)
 
     def _again(self) -> None:
         if self._scaled_at is None and not self.scheduler_info.get("workers"):
@@ -286,12 +249,6 @@ class HTCondorCluster(JobqueueCluster):
         if counts.get("idle"):
             found.append("ask why they wait with 'condor_q -better-analyze'")
         return "; ".join(found)
-
-    def new_worker_spec(self) -> dict[str, dict[str, Any]]:
-        """Return the next worker's name and what it is; no name comes twice."""
-        found: dict[str, dict[str, Any]] = super().new_worker_spec()
-        self._i += 1
-        return found
 
     def _get_worker_security(self, security: Security | None) -> Security | None:  # noqa: ARG002
         return self._secrets.worker
