@@ -1,0 +1,159 @@
+"""ROOT's compressed blocks: nine bytes of header, then up to 16 MiB of data.
+
+Layout: RNTuple Binary Format Specification 1.0, "Compression Block".
+"""
+
+from __future__ import annotations
+
+import lzma
+import struct
+import threading
+import zlib
+from dataclasses import dataclass
+
+import cramjam
+import xxhash
+import zstandard
+
+from hepcache.errors import ConfigurationError
+
+__all__ = ["Compression", "compressed", "decompressed", "parse_compression"]
+
+_HEAD = struct.Struct("<2sB3s3s")
+_MOST = (1 << 24) - 1
+_ALGORITHMS = {"zlib": 1, "lzma": 2, "lz4": 4, "zstd": 5}
+_ERRORS = (
+    struct.error, zlib.error, lzma.LZMAError, zstandard.ZstdError, cramjam.DecompressionError,
+    OSError,
+)  # fmt: skip
+_threads = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """How pages and envelopes are compressed.
+
+    Attributes
+    ----------
+    algorithm
+        ``"zstd"``, ``"lz4"``, ``"zlib"``, ``"lzma"`` or ``"none"``.
+    level
+        1 (fast) to 9 (small), as in ROOT.
+    """
+
+    algorithm: str
+    level: int
+
+    @property
+    def settings(self) -> int:
+        """ROOT's number: ``algorithm * 100 + level``, 0 for none."""
+        return _ALGORITHMS[self.algorithm] * 100 + self.level if self.algorithm != "none" else 0
+
+
+def parse_compression(text: str) -> Compression:
+    """Return what ``"zstd"``, ``"zstd:5"``, ``"lz4"`` or ``"none"`` mean.
+
+    Raises
+    ------
+    ConfigurationError
+        The text means nothing.
+
+    Examples
+    --------
+    >>> parse_compression("zstd:3").settings, parse_compression("none").settings
+    (503, 0)
+    """
+    algorithm, _, level = text.partition(":")
+    known = "none, zstd, lz4, zlib or lzma, perhaps with a colon and a level from 1 to 9"
+    if algorithm == "none" and not level:
+        return Compression("none", 0)
+    if algorithm not in _ALGORITHMS or (level and level not in "123456789"):
+        raise ConfigurationError("compression", known, text)
+    return Compression(algorithm, int(level or {"zstd": 1, "lz4": 4}.get(algorithm, 5)))
+
+
+def compressed(data: memoryview | bytes, how: Compression) -> bytes | memoryview:
+    """Return data in blocks; as it is where blocks would not be smaller."""
+    view = memoryview(data).cast("B")
+    if how.algorithm == "none" or not len(view):
+        return view
+    parts: list[bytes] = []
+    total = 0
+    for start in range(0, len(view), _MOST):
+        plain = view[start : start + _MOST]
+        tag, version, block = _compressed(plain, how)
+        if len(block) > _MOST:
+            return view
+        sizes = len(block).to_bytes(3, "little"), len(plain).to_bytes(3, "little")
+        parts += [_HEAD.pack(tag, version, *sizes), block]
+        total += _HEAD.size + len(block)
+        # A reader takes equal sizes for data that is not compressed.
+        if total >= len(view):
+            return view
+    return b"".join(parts)
+
+
+def decompressed(data: memoryview, length: int) -> memoryview:
+    """Return the ``length`` bytes that were compressed; a view where they were not.
+
+    Raises
+    ------
+    ValueError
+        The blocks are damaged, or hold another number of bytes.
+    """
+    if len(data) == length:
+        return data
+    parts = []
+    position = total = 0
+    try:
+        while total < length:
+            tag, version, packed, plain = _HEAD.unpack_from(data, position)
+            position += _HEAD.size
+            size, wanted = int.from_bytes(packed, "little"), int.from_bytes(plain, "little")
+            block = data[position : position + size]
+            if len(block) != size:
+                raise ValueError("a compressed block ends behind its page")
+            part = _decompressed(tag, version, block, wanted)
+            if len(part) != wanted:
+                raise ValueError(f"a block of {wanted} bytes was decompressed to {len(part)}")
+            parts.append(part)
+            position += size
+            total += wanted
+    except _ERRORS as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if total != length or position != len(data):
+        raise ValueError(f"expected {length} bytes, decompressed {total}")
+    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts)).cast("B")
+
+
+def _compressed(plain: memoryview, how: Compression) -> tuple[bytes, int, bytes]:
+    if how.algorithm == "zstd":
+        level = 2 * how.level  # as ROOT maps its nine levels
+        return b"ZS", 1, zstandard.ZstdCompressor(level=level).compress(plain)
+    if how.algorithm == "zlib":
+        return b"ZL", 8, zlib.compress(plain, how.level)
+    if how.algorithm == "lzma":
+        return b"XZ", 0, lzma.compress(plain, preset=how.level)
+    mode = "fast" if how.level < 4 else "high_compression"
+    options = {} if mode == "fast" else {"compression": how.level}
+    block = bytes(cramjam.lz4.compress_block(plain, mode=mode, store_size=False, **options))
+    return b"L4", 1, xxhash.xxh64_intdigest(block).to_bytes(8, "big") + block
+
+
+def _decompressed(tag: bytes, version: int, block: memoryview, length: int) -> bytes | memoryview:
+    if tag == b"ZS":
+        if not hasattr(_threads, "zstd"):
+            _threads.zstd = zstandard.ZstdDecompressor()
+        data: bytes = _threads.zstd.decompress(block, max_output_size=length)
+        return data
+    if tag == b"ZL":
+        return zlib.decompress(block, bufsize=length)
+    if tag == b"CS":
+        return zlib.decompress(block, wbits=-15, bufsize=length)
+    if tag == b"XZ":
+        return lzma.decompress(block)
+    if tag == b"L4":
+        if xxhash.xxh64_intdigest(block[8:]) != int.from_bytes(block[:8], "big"):
+            raise ValueError("an LZ4 block's checksum is wrong")
+        return memoryview(cramjam.lz4.decompress_block(block[8:], output_len=length))
+    raise ValueError(f"unknown compression {tag!r}, version {version}")

@@ -1,0 +1,170 @@
+"""All that is known of an ntuple before its first page is read."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import xxhash
+
+from hepcache.errors import ObjectDamagedError
+from hepcache.objectstore.anchor import Anchor, Link, object_name
+from hepcache.objectstore.background import run
+from hepcache.objectstore.compression import decompressed
+from hepcache.objectstore.footer import ClusterGroup, Footer, unpack_footer
+from hepcache.objectstore.frames import EnvelopeKind, opened_envelope
+from hepcache.objectstore.pagelist import Cluster, unpack_page_list
+from hepcache.objectstore.schema import Schema
+from hepcache.objectstore.store import Request, Store
+
+__all__ = ["Metadata", "load_metadata"]
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """An ntuple's envelopes.
+
+    Attributes
+    ----------
+    anchor
+        Where they are.
+    header
+        The header's envelope, decompressed.
+    footer
+        What is in the footer.
+    clusters
+        All clusters with their pages, in order of entries.
+    schema
+        Fields and columns.
+    digest
+        Hash of all envelopes.
+    name_of
+        The object's name that a number stands for.
+    """
+
+    anchor: Anchor
+    header: bytes
+    footer: Footer
+    clusters: tuple[Cluster, ...]
+    schema: Schema
+    digest: bytes
+    name_of: Callable[[int], str]
+
+    @cached_property
+    def entries(self) -> int:
+        """Number of entries."""
+        return sum(cluster.entries for cluster in self.clusters)
+
+    @cached_property
+    def boundaries(self) -> tuple[int, ...]:
+        """Cluster boundaries, from 0 to the number of entries."""
+        inner = (one.first_entry for one in self.clusters)
+        return tuple(sorted({0, self.entries, *inner}))
+
+    @property
+    def uuid(self) -> str:
+        """The writer's UUID; where it gave none, one that is made of all envelopes."""
+        return self.anchor.uuid or str(uuid.UUID(bytes=self.digest))
+
+
+def load_metadata(
+    store: Store, anchor: Anchor | None = None, name_of: Callable[[int], str] | None = None
+) -> Metadata:
+    """Read an ntuple's envelopes.
+
+    Parameters
+    ----------
+    store
+        Where it is.
+    anchor
+        Its anchor, if the caller has it; else the object at the URI.
+    name_of
+        Names of objects; else by the anchor's template.
+
+    Raises
+    ------
+    ObjectStoreError
+        An envelope is missing, damaged, or of a kind that we don't know; the
+        message names it.
+    """
+    if anchor is None:
+        anchor = Anchor.from_json(store.get(""), store.uri)
+    if name_of is None:
+        name_of = partial(object_name, anchor.template, store=store.uri)
+    found = run(store.read([_request(one, name_of) for one in (anchor.header, anchor.footer)]))
+    header, footer_data = (
+        _plain(store, name_of, link, data, kind)
+        for link, data, kind in zip(
+            (anchor.header, anchor.footer), map(memoryview, found),
+            (EnvelopeKind.HEADER, EnvelopeKind.FOOTER), strict=True,
+        )
+    )  # fmt: skip
+    try:
+        footer = unpack_footer(opened_envelope(EnvelopeKind.FOOTER, memoryview(footer_data)))
+        schema = Schema(header, footer.extension)
+        _check(footer.header_checksum == schema.header_checksum, "header and footer don't match")
+    except (ValueError, NotImplementedError) as error:
+        raise ObjectDamagedError(store.uri, name_of(anchor.footer.object), str(error)) from error
+    lists = _page_lists(store, name_of, footer.groups)
+    clusters = _clusters(store, footer, lists)
+    checksums = [int.from_bytes(one[-8:], "little") for one in (footer_data, *lists)]
+    schema.add_clusters(clusters, checksums)
+    digest = xxhash.xxh3_128(header + footer_data)
+    for one in lists:
+        digest.update(one)
+    return Metadata(anchor, header, footer, clusters, schema, digest.digest(), name_of)
+
+
+def _page_lists(
+    store: Store, name_of: Callable[[int], str], groups: tuple[ClusterGroup, ...]
+) -> list[bytes]:
+    links = [
+        Link(one.locator.object, one.locator.offset, one.locator.nbytes, one.length)
+        for one in groups
+    ]
+    found = run(store.read([_request(link, name_of) for link in links]))
+    return [
+        _plain(store, name_of, link, memoryview(data), EnvelopeKind.PAGE_LIST)
+        for link, data in zip(links, found, strict=True)
+    ]
+
+
+def _clusters(store: Store, footer: Footer, lists: list[bytes]) -> tuple[Cluster, ...]:
+    clusters: list[Cluster] = []
+    try:
+        for group, data in zip(footer.groups, lists, strict=True):
+            payload = opened_envelope(EnvelopeKind.PAGE_LIST, memoryview(data))
+            checksum, found = unpack_page_list(payload)
+            fits = checksum == footer.header_checksum and len(found) == group.clusters
+            _check(fits, "a page list belongs to another ntuple")
+            clusters += found
+        clusters.sort(key=lambda cluster: cluster.first_entry)
+        place = 0
+        for cluster in clusters:
+            _check(cluster.first_entry == place, f"no cluster begins at entry {place}")
+            place += cluster.entries
+    except ValueError as error:
+        raise ObjectDamagedError(store.uri, "", str(error)) from error
+    return tuple(clusters)
+
+
+def _check(good: bool, problem: str) -> None:
+    if not good:
+        raise ValueError(problem)
+
+
+def _request(link: Link, name_of: Callable[[int], str]) -> Request:
+    return Request(name_of(link.object), link.offset, link.nbytes)
+
+
+def _plain(
+    store: Store, name_of: Callable[[int], str], link: Link, data: memoryview, kind: EnvelopeKind
+) -> bytes:
+    try:
+        plain = bytes(decompressed(data.cast("B"), link.length))
+        opened_envelope(kind, memoryview(plain))
+    except ValueError as error:
+        raise ObjectDamagedError(store.uri, name_of(link.object), str(error)) from error
+    return plain

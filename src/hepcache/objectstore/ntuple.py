@@ -1,0 +1,273 @@
+"""An ntuple that is open for reading."""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Self
+
+import awkward as ak
+from numpy.typing import NDArray
+
+from hepcache.errors import ObjectStoreError, UnknownColumnError
+from hepcache.objectstore.assemble import column_numbers, layout
+from hepcache.objectstore.background import start
+from hepcache.objectstore.metadata import Metadata, load_metadata
+from hepcache.objectstore.pagelist import Cluster
+from hepcache.objectstore.reading import Options, read_columns
+from hepcache.objectstore.store import Store, open_store
+
+__all__ = ["NTuple", "Reading", "open_ntuple"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Fields of an entry range that are being fetched."""
+
+    forms: Mapping[str, tuple[ak.forms.Form, tuple[str, ...]]]
+    clusters: Sequence[Cluster]
+    low: int
+    high: int
+    columns: Future[dict[int, NDArray[Any]]]
+
+    def cancel(self) -> None:
+        """Stop fetching, if it is not done."""
+        self.columns.cancel()
+
+    def result(self) -> dict[str, ak.contents.Content]:
+        """Return the fields when they are there."""
+        try:
+            columns = self.columns.result()
+        except BaseException:
+            self.columns.cancel()
+            raise
+        first = self.clusters[0].first_entry if self.clusters else self.low
+        length = sum(cluster.entries for cluster in self.clusters)
+        found = {}
+        for name, (form, path) in self.forms.items():
+            array = layout(form, columns, length)
+            for step in path:
+                array = array[step]
+            found[name] = array[self.low - first : self.high - first]
+        return found
+
+
+class NTuple:
+    """An ntuple in an object store.
+
+    Parameters
+    ----------
+    store
+        Where its objects are.
+    metadata
+        Its envelopes, if the caller has them.
+    options
+        How pages are fetched.
+
+    Raises
+    ------
+    ObjectStoreError
+        The store fails, or there is no ntuple that can be read.
+
+    Notes
+    -----
+    Safe to use from several threads.
+    """
+
+    def __init__(
+        self, store: Store, metadata: Metadata | None = None, options: Options | None = None
+    ) -> None:
+        self.store = store
+        self.metadata = metadata or load_metadata(store)
+        self.options = options or Options()
+
+    @property
+    def name(self) -> str:
+        """The ntuple's name."""
+        return self.metadata.schema.name
+
+    @property
+    def entries(self) -> int:
+        """Number of entries."""
+        return self.metadata.entries
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """Cluster boundaries, from 0 to the number of entries."""
+        return self.metadata.boundaries
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the top-level fields."""
+        return self.metadata.schema.names
+
+    def __len__(self) -> int:
+        return self.entries
+
+    def layouts(self, names: Sequence[str], low: int, high: int) -> dict[str, ak.contents.Content]:
+        """Return fields of the entries ``low`` to ``high``.
+
+        Parameters
+        ----------
+        names
+            Names of fields; dots separate one from those it is in.
+        low, high
+            Entry range.
+
+        Raises
+        ------
+        UnknownColumnError
+            There is no such field.
+        ObjectStoreError
+            The store fails, or an object is missing or damaged.
+        """
+        return self.begin(names, low, high).result()
+
+    def stored_bytes(self, names: Sequence[str], low: int, high: int) -> int:
+        """Return the bytes of all pages that hold fields of an entry range."""
+        numbers = {n for name in names for n in column_numbers(self.form(name)[0])}
+        clusters = self.metadata.clusters[slice(*self._cluster_range(low, high))]
+        return sum(
+            int(cluster.columns[alternative].nbytes.sum())
+            for number in numbers
+            for alternative in self.metadata.schema.columns[number].alternatives
+            for cluster in clusters
+            if alternative < len(cluster.columns)
+        )
+
+    def begin(self, names: Sequence[str], low: int, high: int) -> Reading:
+        """Begin to fetch fields of the entries ``low`` to ``high``; see :meth:`layouts`."""
+        forms = {name: self.form(name) for name in names}
+        clusters = self._cluster_range(low, high)
+        numbers = dict.fromkeys(n for form, _ in forms.values() for n in column_numbers(form))
+        work = read_columns(self.store, self.metadata, numbers, *clusters, self.options)
+        return Reading(forms, self.metadata.clusters[slice(*clusters)], low, high, start(work))
+
+    def arrays(
+        self, names: Sequence[str] | None = None, start: int = 0, stop: int | None = None
+    ) -> ak.Array:
+        """Return fields as an array of records, as uproot's ``arrays`` does.
+
+        Parameters
+        ----------
+        names
+            Names of fields; ``None`` for all top-level ones.
+        start, stop
+            Entry range; ``None`` for the end.
+
+        Raises
+        ------
+        UnknownColumnError, ObjectStoreError
+            As for :meth:`layouts`.
+        """
+        wanted = list(self.names if names is None else names)
+        stop = self.entries if stop is None else min(stop, self.entries)
+        start = min(max(start, 0), stop)
+        return _record(self.layouts(wanted, start, stop), stop - start)
+
+    def iterate(
+        self, names: Sequence[str] | None = None, entries: int = 100_000, start: int = 0
+    ) -> Iterator[ak.Array]:
+        """Yield arrays of whole clusters, while the next ones are fetched.
+
+        Parameters
+        ----------
+        names
+            Names of fields; ``None`` for all top-level ones.
+        entries
+            Entries of an array, as far as clusters allow.
+        start
+            First entry.
+
+        Raises
+        ------
+        UnknownColumnError, ObjectStoreError
+            As for :meth:`layouts`.
+        """
+        wanted = list(self.names if names is None else names)
+        ahead: Reading | None = None
+        steps = list(self._steps(start, entries))
+        try:
+            for index, (low, high) in enumerate(steps):
+                current = ahead or self.begin(wanted, low, high)
+                following = steps[index + 1 : index + 2]
+                ahead = self.begin(wanted, *following[0]) if following else None
+                yield _record(current.result(), high - low)
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+
+    def _steps(self, start: int, entries: int) -> Iterator[tuple[int, int]]:
+        inner = [one for one in self.boundaries if one > start]
+        while inner:
+            # At least one cluster, and as many as there is room for.
+            last = max(bisect_right(inner, start + entries) - 1, 0)
+            yield start, inner[last]
+            start, inner = inner[last], inner[last + 1 :]
+
+    def _cluster_range(self, start: int, stop: int) -> tuple[int, int]:
+        starts = [cluster.first_entry for cluster in self.metadata.clusters]
+        if start >= stop:
+            return 0, 0
+        return bisect_right(starts, start) - 1, bisect_left(starts, stop)
+
+    def form(self, name: str) -> tuple[ak.forms.Form, tuple[str, ...]]:
+        """Return a field's form, and the names that lead to it in the form.
+
+        Raises
+        ------
+        UnknownColumnError
+            There is no such field.
+        ObjectStoreError
+            It is of a kind that can't be read.
+        """
+        try:
+            return self.metadata.schema.form(name)
+        except KeyError:
+            near = difflib.get_close_matches(name, self.names, 3)
+            raise UnknownColumnError(name, self.store.uri, near) from None
+        except NotImplementedError as error:
+            raise ObjectStoreError(self.store.uri, "", f"field {name!r}: {error}") from error
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_ntuple(uri: str, *, options: Options | None = None, **store_options: Any) -> NTuple:
+    """Open the ntuple at a URI.
+
+    Parameters
+    ----------
+    uri
+        As :func:`~hepcache.objectstore.store.open_store` takes it.
+    options
+        How pages are fetched.
+    **store_options
+        Options of the store.
+
+    Raises
+    ------
+    ConfigurationError, ObjectStoreError, ImportError
+        As :func:`~hepcache.objectstore.store.open_store` and :class:`NTuple`.
+    """
+    store = open_store(uri, **store_options)
+    try:
+        return NTuple(store, options=options)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _record(layouts: dict[str, ak.contents.Content], length: int) -> ak.Array:
+    contents, names = list(layouts.values()), list(layouts)
+    return ak.Array(ak.contents.RecordArray(contents, names, length))

@@ -1,0 +1,82 @@
+"""Objects that are missing, too short or changed: an error that names them, never other data."""
+
+from contextlib import suppress
+from functools import cache
+
+import awkward as ak
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hepcache.errors import ObjectDamagedError, ObjectMissingError, ObjectStoreError
+from hepcache.objectstore import open_store
+from hepcache.objectstore.ntuple import NTuple
+from hepcache.objectstore.sink import WriteOptions, write_array
+
+ARRAY = ak.Array({"x": np.arange(3000) * 0.1, "y": [[i, i + 1] for i in range(3000)]})
+
+
+def written(uri, **options):
+    write_array(
+        uri, "Events", ARRAY, WriteOptions(page_bytes=4096, cluster_bytes=40_000, **options)
+    )
+    return open_store(uri)
+
+
+@cache
+def small():
+    """Return a store, and all that is in it."""
+    store = written("ntpl+mem://damage/flip")
+    names = sorted(name for name, _ in store.list(".pages/"))
+    return store, {name: store.get(name) for name in ("", *names)}
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_flipped_bit_changes_what_is_read(data):
+    store, objects = small()
+    name = data.draw(st.sampled_from(sorted(objects)))
+    place = data.draw(st.integers(0, len(objects[name]) - 1))
+    changed = bytearray(objects[name])
+    changed[place] ^= 1 << data.draw(st.integers(0, 7))
+    store.put(name, changed)
+    found = None
+    with suppress(ObjectStoreError):
+        found = NTuple(store).arrays()
+    if found is not None:
+        # Only what nobody reads: the name of the anchor's checksum.
+        assert found.tolist() == ARRAY.tolist()
+        assert name == ""
+    store.put(name, objects[name])
+
+
+@pytest.mark.parametrize("mapping", ["page", "cluster"])
+def test_missing_and_short_objects_are_named(mapping):
+    store = written(f"ntpl+mem://damage/{mapping}", mapping=mapping)
+    ntuple = NTuple(store)
+    pages = ntuple.metadata.clusters[-1].columns[0]
+    name = ntuple.metadata.name_of(int(pages.objects[-1]))
+    whole = store.get(name)
+    store.put(name, whole[:100])
+    with pytest.raises(ObjectDamagedError, match="100") as short:
+        ntuple.arrays(["x"])
+    assert short.value.name == name
+    store.delete([name])
+    with pytest.raises(ObjectMissingError) as missing:
+        ntuple.arrays(["x"])
+    assert missing.value.name == name
+    # What does not need the object is read all the same.
+    assert ntuple.arrays(["x"], 0, 100).x.tolist() == ARRAY.x[:100].tolist()
+
+
+def test_a_changed_page_is_named_with_its_place():
+    store = written("ntpl+mem://damage/page")
+    ntuple = NTuple(store)
+    pages = ntuple.metadata.clusters[0].columns[1]
+    name, place = ntuple.metadata.name_of(int(pages.objects[0])), int(pages.offsets[0])
+    changed = bytearray(store.get(name))
+    changed[place + 20] ^= 4
+    store.put(name, changed)
+    with pytest.raises(ObjectDamagedError, match=f"page at byte {place}: the page's checksum"):
+        ntuple.arrays(["y"], 0, 10)
