@@ -83,6 +83,8 @@ class Daemon:
             )
 
     def kill(self) -> None:
+        if not hasattr(self, "process"):
+            return
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
         self.process.wait(timeout=30)
@@ -149,12 +151,20 @@ class Ceph:
         conf = ["-f", "-c", str(self.conf)]
         self.monitor = Daemon(["ceph-mon", *conf, "-i", "a"], home / "mon.out")
         self.osd = Daemon(["ceph-osd", *conf, "-i", "0"], home / "osd.out")
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
         self.monitor.start()
         self._run("ceph", "osd", "new", osd := str(uuid.uuid4()))
         self._run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd)
         self.osd.start()
         self._run("ceph", "osd", "pool", "create", "hep", "8")
-        wait_for(lambda: "active+clean" in self._run("ceph", "pg", "stat"), "the pool")
+        # Placement groups are made meanwhile: librados waits for them.
+        wait_for(lambda: "1 up" in self._run("ceph", "osd", "stat"), "the OSD")
 
     def uri(self, path: str, more: str = "") -> str:
         return f"rados://hep/{path}?conf={self.conf}{more}"
