@@ -52,7 +52,7 @@ def test_one_panel_for_the_first_second_and_last_cycle(report, make_record):
 
 def test_ends_of_rows_and_their_mean_are_marked(report):
     panel = timeline_figure(report).axes[1]
-    mean, ends = panel.lines
+    mean, ends, _ = panel.lines
     # It began at 999.9; one row ended at 1000.1, the other at 1001.
     assert ends.get_xdata().tolist() == pytest.approx([0.2, 1.1])
     assert list(mean.get_xdata()) == pytest.approx([0.65, 0.65])

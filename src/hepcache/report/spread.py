@@ -37,7 +37,9 @@ def load_s(chunk: ChunkRecord) -> float:
     return chunk.read_s + chunk.decode_s
 
 
-def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+def correlation(
+    first: Sequence[float] | NDArray[np.float64], second: Sequence[float] | NDArray[np.float64]
+) -> float | None:
     """Return Pearson's correlation coefficient; ``None`` where one of the two is constant.
 
     Examples
