@@ -116,7 +116,7 @@ def _run(sample: Sample, directory: Path, taken: dict[str, list[float]]) -> None
 def ingest(store: Store, sample: Sample) -> None:
     """Write the sample through a batch."""
     run = store.create("bench").create(1)
-    schema = Schema.table(dict.fromkeys(_COLUMNS, "float32"))
+    schema = Schema.table(dict.fromkeys(_COLUMNS, "float32"), kind="numpy")
     with store.batch(size=1 << 20) as batch:
         for number, (events, products) in enumerate(sample):
             subrun = run.create(number)

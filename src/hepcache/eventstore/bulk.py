@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
@@ -20,25 +21,26 @@ if TYPE_CHECKING:
 __all__ = ["EventRange", "SubRunTables"]
 
 
-class EventRange(tuple[int, "int | None", int]):
-    """Numbers ``low <= number < high`` (None: no bound), and how many events are in it."""
+@dataclass(frozen=True, slots=True)
+class EventRange:
+    """A range of event numbers; it unpacks as ``low, high, count``.
 
-    __slots__ = ()
+    Attributes
+    ----------
+    low
+        First number of the range.
+    high
+        First number above the range.
+    count
+        Events in the range.
+    """
 
-    @property
-    def low(self) -> int:
-        """First number of the range."""
-        return self[0]
+    low: int
+    high: int
+    count: int
 
-    @property
-    def high(self) -> int | None:
-        """First number above the range."""
-        return self[1]
-
-    @property
-    def count(self) -> int:
-        """Events in the range."""
-        return self[2]
+    def __iter__(self) -> Iterator[int]:
+        return iter((self.low, self.high, self.count))
 
 
 class SubRunTables:
@@ -242,7 +244,7 @@ class SubRunTables:
             if len(page) == 0:
                 return
             last = int(page[-1])
-            yield EventRange((int(page[0]), last + 1, len(page)))
+            yield EventRange(int(page[0]), last + 1, len(page))
             if len(page) < size or last == LARGEST_NUMBER:
                 return
             low = last + 1

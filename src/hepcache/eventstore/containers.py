@@ -250,7 +250,7 @@ class _Listed(_Numbered[Child]):
         return self.at(number)
 
     def __delitem__(self, number: int) -> None:
-        child = self[number]
+        child: Any = self[number]
         child.clear_all()
         self.store.apply(self.key, [RemovePrefixes((self._key_of(number),), exact=True)])
 

@@ -135,9 +135,9 @@ def columns_of(value: Any, schema: Schema) -> tuple[int | None, dict[str, Column
         array = np.asarray(value)
         rows = array.reshape(1, *array.shape) if schema.layout == "one" else array
         if schema.is_record:
-            columns = {name: np.ascontiguousarray(rows[name]) for name in schema.names}
+            columns = {name: as_column(rows[name], schema.types[name]) for name in schema.names}
         else:
-            columns = {"": rows}
+            columns = {"": as_column(rows, schema.types[""])}
         return (None if schema.layout == "one" else len(rows)), columns
     if schema.layout == "one":
         at = value.layout.at
@@ -212,9 +212,8 @@ def value_of(schema: Schema, columns: Mapping[str, Column]) -> Any:
     """Return one product from its rows."""
     if schema.kind == "numpy":
         if schema.is_record:
-            dtype = np.dtype(
-                [(name, *_described(kind)) for name, kind in schema.columns if name in columns]
-            )
+            # A part of the columns is a part of the record.
+            dtype = schema.dtype if len(columns) == len(schema.names) else schema.dtype[[*columns]]
             rows: Any = np.empty(len(next(iter(columns.values()))), dtype)
             for name, column in columns.items():
                 rows[name] = column
@@ -230,12 +229,6 @@ def value_of(schema: Schema, columns: Mapping[str, Column]) -> Any:
     if schema.kind == "ref":
         return Ref.from_bytes(data)
     return _arrow_value(data, (schema.record or "").partition(" ")[0])
-
-
-def _described(type_: str) -> tuple[Any, tuple[int, ...]]:
-    found = flat_dtype(type_)
-    assert found is not None
-    return found
 
 
 def _arrow_value(data: bytes, kind: str) -> Any:
@@ -281,14 +274,14 @@ def pack(column: Column) -> list[bytes | memoryview]:
     """
     if isinstance(column, np.ndarray):
         # Not every dtype has a buffer interface (datetime64), but every one has bytes.
-        return [memoryview(np.ascontiguousarray(column).reshape(-1).view(np.uint8))]
+        return [np.ascontiguousarray(column).reshape(-1).view(np.uint8).data]
     form, length, buffers = ak.to_buffers(ak.to_packed(column))
     arrays = {name: np.ascontiguousarray(buffer) for name, buffer in buffers.items()}
     head = json.dumps(
         [form.to_dict(), length, [[name, array.nbytes] for name, array in arrays.items()]]
     ).encode()
     parts: list[bytes | memoryview] = [len(head).to_bytes(4, "little"), head]
-    parts += [memoryview(array.reshape(-1).view(np.uint8)) for array in arrays.values()]
+    parts += [array.reshape(-1).view(np.uint8).data for array in arrays.values()]
     return parts
 
 

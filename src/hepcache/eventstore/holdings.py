@@ -216,7 +216,8 @@ class EventProducts(Products):
             return cached.product(place)
         columns = store.shard(self._key).load(self._key, label, one, self._number)
         if columns is None:
-            if schema is None and store.schemas(self._key, label, anew=True) != known:
+            # Another process may have stored it anew, under another type.
+            if schema is None and store.schemas(self._key, label, anew=True) not in ([], known):
                 return self._load(label, None)
             raise self._missing(label, schema)
         return value_of(one, columns)

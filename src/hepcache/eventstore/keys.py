@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 import unicodedata
+from functools import lru_cache
 from typing import Final, SupportsIndex
 
 import xxhash
@@ -64,6 +65,8 @@ def check_number(number: SupportsIndex, what: str = "number") -> int:
     ConfigurationError
         It is no integer, or not in 0..2**64-1.
     """
+    if type(number) is int and 0 <= number <= LARGEST_NUMBER:
+        return number
     if isinstance(number, bool):
         raise ConfigurationError(what, "an integer", number)
     try:
@@ -103,6 +106,7 @@ def check_name(name: str, what: str = "name") -> str:
     return name
 
 
+@lru_cache(4096)
 def name_bytes(name: str, what: str = "name") -> bytes:
     """Return a checked name as it stands in keys."""
     return check_name(name, what).encode()

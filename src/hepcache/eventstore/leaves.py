@@ -243,7 +243,7 @@ def put_leaves(view: Writer, stem: Stem, table: Table) -> None:
         first = int(part.events[0]).to_bytes(8, "big")
         head = len(part).to_bytes(4, "little") + bytes([part.offsets is not None, 0, 0, 0])
         arrays = [part.events] if part.offsets is None else [part.events, part.offsets]
-        view.put(stem.index + first, seal([head, *(memoryview(one) for one in arrays)]))
+        view.put(stem.index + first, seal([head, *(one.data for one in arrays)]))
         for name, column in part.columns.items():
             view.put(stem.column(name, first), seal(pack(column)))
 
@@ -264,7 +264,7 @@ def put_row(view: Writer, stem: Stem, table: Table, place: int) -> None:
     sizes = [sum(len(part) for part in parts) for parts in packed]
     head = np.asarray([count, *sizes], np.int64)
     parts = [part for column in packed for part in column]
-    view.put(stem.rows + number, seal([memoryview(head).cast("B"), *parts]))
+    view.put(stem.rows + number, seal([head.data.cast("B"), *parts]))
 
 
 def _row(stem: Stem, key: bytes, value: memoryview | bytes, names: Sequence[str]) -> Table:

@@ -44,7 +44,7 @@ class _View:
         if cursor.set_range(key):
             found = bytes(cursor.key())
             if found == key:
-                return found, cursor.value()
+                return (found, cursor.value()) if key >= low else None
             if not cursor.prev():
                 return None
         elif not cursor.last():
@@ -79,6 +79,22 @@ class _View:
     def delete(self, key: bytes) -> None:
         self._transaction.delete(key)
         self._cursor = None
+
+
+class _Reading:
+    """A read transaction as a context; a generator would cost a point look-up microseconds."""
+
+    __slots__ = ("_environment", "_transaction")
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+
+    def __enter__(self) -> _View:
+        self._transaction = self._environment.begin(buffers=True)
+        return _View(self._transaction)
+
+    def __exit__(self, *_: object) -> None:
+        self._transaction.abort()
 
 
 class LmdbEngine:
@@ -116,11 +132,9 @@ class LmdbEngine:
         self._environment = environment
         self._process = os.getpid()
 
-    @contextmanager
-    def read(self) -> Iterator[_View]:
+    def read(self) -> _Reading:
         """Return a consistent view; writers don't wait for it."""
-        with self._environment.begin(buffers=True) as transaction:
-            yield _View(transaction)
+        return _Reading(self._environment)
 
     @contextmanager
     def write(self) -> Iterator[_View]:

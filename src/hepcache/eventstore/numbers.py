@@ -119,7 +119,7 @@ def add(view: Writer, subrun: bytes, given: _Numbers) -> _Numbers:
 def _put(view: Writer, prefix: bytes, everything: _Numbers) -> None:
     """Write ascending numbers as leaves of at most the largest size, evenly filled."""
     for part in np.array_split(everything, -(-len(everything) // _MOST)):
-        view.put(prefix + int(part[0]).to_bytes(8, "big"), seal([memoryview(part)]))
+        view.put(prefix + int(part[0]).to_bytes(8, "big"), seal([part.data]))
 
 
 def remove(view: Writer, subrun: bytes, given: _Numbers) -> int:

@@ -97,10 +97,18 @@ class Schema:
         """Each column's type."""
         return dict(self.columns)
 
-    @property
+    @cached_property
     def is_record(self) -> bool:
         """Whether a row has named columns."""
         return self.names != ("",)
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The structured dtype of records of plain columns."""
+        plain = {name: flat_dtype(kind) for name, kind in self.columns}
+        if None in plain.values():
+            raise ConfigurationError("columns", "plain types", str(self))
+        return np.dtype([(name, *found) for name, found in plain.items() if found])
 
     def check_columns(self, columns: Any) -> tuple[str, ...]:
         """Return the columns asked for, all of them for None.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hepcache.errors import DuplicateItemError, StoreError
 from hepcache.eventstore import leaves, numbers, products
 from hepcache.eventstore.engine import Engine, Reader, Writer
-from hepcache.eventstore.keys import COLUMN, ROW, SCHEMA, after
+from hepcache.eventstore.keys import COLUMN, META, ROW, SCHEMA, after
 from hepcache.eventstore.leaves import Stem
 from hepcache.eventstore.operations import (
     AddEvents,
@@ -29,6 +29,7 @@ from hepcache.eventstore.table import Table
 
 __all__ = ["LocalShard", "Shard"]
 
+_TOKEN = META + b"token"
 _MOST_ROWS = 512  # of one label and type, before they are made leaves
 
 
@@ -90,6 +91,9 @@ class Shard(Protocol):
     def info(self) -> dict[str, Any]:
         """Return the engine's figures."""
 
+    def verify(self) -> int:
+        """Read everything and compare checksums; return how many values have one."""
+
     def close(self) -> None:
         """Give its resources back."""
 
@@ -103,9 +107,25 @@ class LocalShard:
         self._schemas: set[bytes] = set()
         self._lock = Lock()
 
-    def apply(self, operations: Sequence[Operation]) -> None:
-        """Write all operations in one transaction, or after an error none."""
+    def apply(
+        self, operations: Sequence[Operation], token: tuple[bytes, int] | None = None
+    ) -> None:
+        """Write all operations in one transaction, or after an error none.
+
+        Parameters
+        ----------
+        operations
+            In their order.
+        token
+            Who writes, and the ascending number of the write: one that was done is not
+            done again.
+        """
         with self.engine.write() as view:
+            if token is not None:
+                last = view.get(_TOKEN + token[0])
+                if last is not None and int.from_bytes(last, "big") >= token[1]:
+                    return
+                view.put(_TOKEN + token[0], token[1].to_bytes(8, "big"))
             for one in operations:
                 self._apply(view, one)
 
@@ -165,7 +185,7 @@ class LocalShard:
     ) -> list[bytes]:
         """Return plain keys with ``low <= key < high``, at most ``limit`` of them."""
         with self.engine.read() as view:
-            found = []
+            found: list[bytes] = []
             for key, _ in view.scan(low, high, reverse=reverse):
                 if limit is not None and len(found) >= limit:
                     break

@@ -16,7 +16,7 @@ from hepcache.eventstore.keys import DATASET, ROOT, after, name_bytes, shard_of,
 from hepcache.eventstore.operations import Operation, PutItems, items_of, size_of
 from hepcache.eventstore.ref import Address, Ref
 from hepcache.eventstore.schema import Schema
-from hepcache.eventstore.shard import LocalShard, Shard
+from hepcache.eventstore.shard import Shard
 from hepcache.eventstore.stats import Statistics
 
 __all__ = ["Store"]
@@ -200,6 +200,7 @@ class Store(MutableMapping[str, Dataset]):
             found: dict[str, list[Schema]] = {label: []}
             for name, schema in self.shard(subrun).types(subrun):
                 found.setdefault(name, []).append(schema)
+            self._schemas.pop((subrun, label), None)
             for name, schemas in found.items():
                 if schemas:
                     self._schemas[subrun, name] = schemas
@@ -240,14 +241,14 @@ class Store(MutableMapping[str, Dataset]):
         }
 
     def verify(self) -> int:
-        """Read all of an embedded store and compare checksums; return how many.
+        """Read everything and compare checksums; return how many values have one.
 
         Raises
         ------
         StoreError
             A value is damaged.
         """
-        return sum(one.verify() for one in self.shards if isinstance(one, LocalShard))
+        return sum(shard.verify() for shard in self.shards)
 
     def close(self) -> None:
         """Close every shard; what was written stays."""

@@ -122,8 +122,9 @@ class Table:
             order = np.argsort(owners, kind="stable")
             owners = owners[order]
             given = {name: column[order] for name, column in given.items()}
-        starts = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]]) if len(owners) else []
-        bounds = np.append(np.asarray(starts, np.int64), len(owners))
+        first = np.ones(len(owners), bool)
+        first[1:] = owners[1:] != owners[:-1]
+        bounds = np.append(np.flatnonzero(first), len(owners))
         return cls.build(schema, owners[bounds[:-1]], given, bounds)
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ def encode(value: Any, schema: Schema) -> bytes:
     _, columns = columns_of(value, schema)
     packed = [pack(columns[name]) for name in schema.names]
     sizes = np.asarray([sum(len(part) for part in parts) for parts in packed], np.int64)
-    return seal([memoryview(sizes).cast("B"), *(part for parts in packed for part in parts)])
+    return seal([sizes.data.cast("B"), *(part for parts in packed for part in parts)])
 
 
 def decode(key: bytes, data: bytes, schema: Schema) -> Any:
