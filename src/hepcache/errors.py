@@ -17,6 +17,7 @@ __all__ = [
     "ClusterError",
     "ConfigurationError",
     "DuplicateItemError",
+    "FailedEventsError",
     "HepcacheError",
     "MissingItemError",
     "ObjectDamagedError",
@@ -221,6 +222,28 @@ class ProcessorError(HepcacheError, RuntimeError):
     problem
         What went wrong, with the fix.
     """
+
+
+class FailedEventsError(ProcessorError):
+    """A function raised on some events of an event store; all others are complete.
+
+    Parameters
+    ----------
+    problems
+        Event, in words, to what was raised.
+    result
+        What the others came to; its ``failures`` hold numbers and tracebacks.
+    """
+
+    def __init__(self, problems: Mapping[str, str], result: Any = None) -> None:
+        self.problems, self.result = dict(problems), result
+        lines = [f"  {event}: {reason}" for event, reason in self.problems.items()]
+        count, shown = len(lines), 10
+        more = [f"  and {count - shown} more"] if count > shown else []
+        super().__init__(
+            f"the function raised on {count} {'event' if count == 1 else 'events'}:\n"
+            + "\n".join(lines[:shown] + more)
+        )
 
 
 class RecompressError(HepcacheError, OSError):

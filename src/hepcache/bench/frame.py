@@ -83,6 +83,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.eventstore",
         "The event store against the published figures and one value per product.",
     ),
+    "selection": Benchmark(
+        "hepcache.bench.selection.command",
+        "A selection of neutrino candidates, from files and from event stores.",
+    ),
 }
 """Every benchmark by name, in the order in which ``bench all`` runs them."""
 

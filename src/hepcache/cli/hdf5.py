@@ -221,7 +221,7 @@ def split(
 def sample(
     out: Annotated[Path, typer.Argument(help="Directory for the files.")],
     shape: Annotated[
-        str, typer.Option(help="data-heavy, metadata-heavy or small-files.")
+        str, typer.Option(help="data-heavy, metadata-heavy, small-files or slices.")
     ] = "data-heavy",
     files: Annotated[int, typer.Option(min=1, help="Number of files.")] = 4,
     scale: Annotated[float, typer.Option(help="Factor on the number of events.")] = 1.0,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from hepcache.errors import MissingItemError
@@ -18,6 +18,9 @@ from hepcache.eventstore.ref import Address, Ref
 from hepcache.eventstore.schema import Schema
 from hepcache.eventstore.shard import Shard
 from hepcache.eventstore.stats import Statistics
+
+if TYPE_CHECKING:
+    from hepcache.eventstore.processing import Processed
 
 __all__ = ["Store"]
 
@@ -190,6 +193,45 @@ class Store(MutableMapping[str, Dataset]):
     def shard(self, container: bytes) -> Shard:
         """Return the shard of what a container lists, and of its products."""
         return self.shards[self.number_of_shard(container)]
+
+    # -- reading in parallel
+
+    def process(
+        self,
+        dataset: str,
+        function: Callable[[Any], Any],
+        *,
+        products: Sequence[str] | Mapping[str, Sequence[str] | None],
+        **options: Any,
+    ) -> Processed:
+        """Call a function on all events of a dataset, in parallel, and merge what it returns.
+
+        Parameters
+        ----------
+        dataset
+            Its path.
+        function
+            Gets batches of events with their products.
+        products
+            Labels of the products; as a mapping, label to the columns wanted, or None.
+        **options
+            ``load_batch``, ``work_batch``, ``per``, ``merge``, ``on_error``, ``client`` (of
+            Dask), ``workers``, ``processes``, ``progress``: see
+            :func:`hepcache.eventstore.processing.process`.
+
+        Examples
+        --------
+        >>> from hepcache.eventstore import connect
+        >>> import numpy as np
+        >>> store = connect("mem://")
+        >>> subrun = store.create("nova").create(1).create(0)
+        >>> subrun.ingest("slice", [3, 7], {"nhit": np.array([30, 10, 20])}, [0, 1, 3])
+        >>> store.process("nova", len, products=["slice"]).value
+        2
+        """
+        from hepcache.eventstore.processing import StoreLoader, process
+
+        return process(StoreLoader(self, dataset, products), function, **options)
 
     # -- what the containers share
 

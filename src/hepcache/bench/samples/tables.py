@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hepcache.bench.samples.slices import slice_tables
 from hepcache.bench.samples.tablefile import TableFile, Values
 from hepcache.errors import ConfigurationError
 
@@ -45,6 +46,11 @@ class TableShape:
     wide
         Second dimensions of the wide datasets, which are of bytes and lie in a
         group of their own with one row per event.
+    slices
+        Mean number of slices of an event; unless 0, classes of slices are added
+        to the groups.
+    unlike
+        Spread of the files' numbers of events: standard deviation of their logarithms.
     """
 
     groups: int
@@ -55,14 +61,18 @@ class TableShape:
     fewest_rows: float
     most_rows: float
     wide: tuple[int, ...] = ()
+    slices: float = 0.0
+    unlike: float = 0.0
 
 
 TABLE_SHAPES = {
     "data-heavy": TableShape(125, 14, 1906, 327, 1900, 0.5, 85.0, (16000, 16)),
     "metadata-heavy": TableShape(999, 108, 15594, 2687, 50, 0.4, 8.0, (16,)),
     "small-files": TableShape(40, 12, 600, 180, 8, 0.5, 3.0, (16,)),
+    "slices": TableShape(60, 5, 700, 60, 2260, 0.5, 8.0, (), 4.1, 0.6),
 }
-"""The published shapes, for 40 files each, and one of 500 files of few rows."""
+"""The published shapes, for 40 files each; one of 500 files of few rows; and one for event
+selections: 2260 events a file and 4.1 slices an event, as published, in files of unlike size."""
 
 
 def write_tables(
@@ -122,10 +132,17 @@ def write_tables(
 
 def _write_file(path: Path, seed: tuple[int, int], *, shape: TableShape, events: int) -> None:
     rng = np.random.default_rng(seed)
+    if shape.unlike:
+        events = max(1, round(events * rng.lognormal(-(shape.unlike**2) / 2, shape.unlike)))
     # Event numbers rise with gaps, as a trigger leaves them.
     numbers = np.cumsum(rng.integers(1, 200, events)).astype(np.uint32)
     tables = _tables(shape)
+    slices = slice_tables(events, shape.slices, rng) if shape.slices else {}
     with TableFile(path) as file:
+        for name, (at, table) in sorted(slices.items()):
+            values = {one: _values(one, numbers[at], seed[1], rng) for one in _IDENTITY}
+            for column, own in sorted({**table, **values}.items()):
+                file.write(name, column, own.reshape(len(at), 1))
         for name, columns, rows_per_event in tables:
             if name == "spill":
                 at = np.arange(events)

@@ -1,0 +1,322 @@
+"""Files of tables become events and products: in parallel, resumable, each event once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from hepcache.errors import DuplicateItemError, TableMismatchError
+from hepcache.eventstore.classes import FileClasses, describe_classes
+from hepcache.eventstore.connect import connect
+from hepcache.eventstore.containers import Dataset, SubRun
+from hepcache.eventstore.keys import META
+from hepcache.eventstore.operations import AddEvents, Operation, PutItems, WriteTable
+from hepcache.eventstore.store import Store
+from hepcache.eventstore.table import Table
+from hepcache.eventstore.tablefile import EventTables
+
+__all__ = [
+    "TABLES",
+    "FileEvents",
+    "FileFormat",
+    "Ingested",
+    "common_classes",
+    "ingest",
+    "ingest_events",
+]
+
+_MARK = META + b"ingested"
+_PART = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What one file came to.
+
+    Attributes
+    ----------
+    path
+        The file.
+    events, subruns
+        How many it holds.
+    skipped_events
+        How many of them had been ingested from this file before.
+    rows
+        Rows of all classes that were written.
+    written_bytes
+        Decoded bytes of their columns.
+    """
+
+    path: str
+    events: int
+    subruns: int
+    skipped_events: int
+    rows: int
+    written_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return asdict(self)
+
+
+class FileEvents(Protocol):
+    """What a file gives, subrun by subrun.
+
+    Attributes
+    ----------
+    path
+        The file.
+    layout
+        What of it is taken.
+    """
+
+    path: str
+    layout: str
+
+    def subruns(
+        self,
+    ) -> Iterator[tuple[int, int, NDArray[np.uint64], Callable[[], dict[str, Table]]]]:
+        """Return run, subrun, ascending event numbers, and what reads the products."""
+        ...
+
+    def place_of(self, run: int, subrun: int, event: int) -> str:
+        """Return group and row of an event, in words."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """How files of one kind are described and read.
+
+    Attributes
+    ----------
+    describe
+        Takes a path and patterns of classes to take and to leave out.
+    open
+        Takes the same, and returns a context manager of the file's events.
+    """
+
+    describe: Callable[[str, Sequence[str], Sequence[str]], FileClasses]
+    open: Callable[[str, Sequence[str], Sequence[str]], AbstractContextManager[FileEvents]]
+
+
+def _describe(path: str, include: Sequence[str], exclude: Sequence[str]) -> FileClasses:
+    return describe_classes(path, include=include, exclude=exclude)
+
+
+def _opened(path: str, include: Sequence[str], exclude: Sequence[str]) -> EventTables:
+    return EventTables(_describe(path, include, exclude))
+
+
+TABLES = FileFormat(_describe, _opened)
+"""HDF5 tables: a group per class."""
+
+
+def ingest(
+    store: Store,
+    dataset: str,
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    include: Sequence[str] = ("*",),
+    exclude: Sequence[str] = (),
+    kind: FileFormat = TABLES,
+    executor: Executor | None = None,
+    progress: Callable[[Ingested], None] | None = None,
+) -> list[Ingested]:
+    """Write the events of files, and a product per class, into a dataset.
+
+    Of every file, a subrun is written as one; an interrupted ingestion goes on
+    where it was, and files that are there already are left alone, under
+    whatever name they come. All files are looked at before anything is written.
+
+    Parameters
+    ----------
+    store
+        Where to.
+    dataset
+        Path of the dataset; made where missing.
+    files
+        Files of tables: a group per class, with ``run``, ``subrun`` and ``evt``.
+    include, exclude
+        Patterns of class names.
+    kind
+        What files these are.
+    executor
+        Processes that ingest a file each; for these, the store must be one
+        that other processes can reach.
+    progress
+        Told of each file that is done.
+
+    Returns
+    -------
+    list of Ingested
+        In the order of the files.
+
+    Raises
+    ------
+    TableFileError
+        A file can't be read.
+    TableMismatchError
+        A group is no class, files hold different classes of one name, or an
+        event is in the dataset already; file, group and row are named.
+    """
+    paths = [os.fspath(one) for one in files]
+    common_classes([kind.describe(one, include, exclude) for one in paths])
+    store.create(dataset)
+    chosen = (kind, tuple(include), tuple(exclude))
+    if executor is None:
+        done = []
+        for path in paths:
+            done.append(_ingest_file(store, dataset, path, *chosen))
+            if progress is not None:
+                progress(done[-1])
+        return done
+    futures: list[Future[Ingested]] = [
+        executor.submit(_ingest_there, store.url, dataset, path, *chosen) for path in paths
+    ]
+    try:
+        for one in as_completed(futures):
+            if progress is not None:
+                progress(one.result())
+        return [one.result() for one in futures]
+    finally:
+        for one in futures:
+            one.cancel()
+
+
+def common_classes(files: Sequence[FileClasses]) -> dict[str, dict[str, tuple[Any, ...]]]:
+    """Return the columns of every class of several files: name to type and shape.
+
+    Raises
+    ------
+    TableMismatchError
+        Files hold different classes of one name.
+    """
+    known: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {}
+    problems = {}
+    for file in files:
+        for one in file.classes:
+            columns = {column.name: (column.type, column.shape) for column in one.columns}
+            first, expected = known.setdefault(one.name, (file.path, columns))
+            if columns != expected:
+                unlike = sorted(
+                    name
+                    for name in {*columns, *expected}
+                    if columns.get(name) != expected.get(name)
+                )
+                problems[f"{file.path}: group {one.group}"] = (
+                    f"differs from {first} in {', '.join(unlike)}; ingest them into datasets of "
+                    "their own, or leave the group out"
+                )
+    if problems:
+        raise TableMismatchError(problems)
+    return {name: columns for name, (_, columns) in known.items()}
+
+
+def _ingest_there(
+    url: str,
+    dataset: str,
+    path: str,
+    kind: FileFormat,
+    include: Sequence[str],
+    exclude: Sequence[str],
+) -> Ingested:
+    with connect(url) as store:
+        return _ingest_file(store, dataset, path, kind, include, exclude)
+
+
+def _ingest_file(
+    store: Store,
+    dataset: str,
+    path: str,
+    kind: FileFormat,
+    include: Sequence[str],
+    exclude: Sequence[str],
+) -> Ingested:
+    with kind.open(path, include, exclude) as events:
+        return ingest_events(store[dataset], events)
+
+
+def ingest_events(dataset: Dataset, file: FileEvents) -> Ingested:
+    """Write all events of one file.
+
+    Parameters
+    ----------
+    dataset
+        Where to.
+    file
+        The file; its content's digest marks what is written.
+
+    Raises
+    ------
+    TableMismatchError
+        An event is in the dataset already, from elsewhere.
+    """
+    digest = _digest(file)
+    counts = [0, 0, 0, 0, 0]
+    for run, number, events, read in file.subruns():
+        subrun = dataset.create(run, exist_ok=True).create(number, exist_ok=True)
+        counts[0] += len(events)
+        counts[1] += 1
+        mark = _MARK + subrun.key + digest
+        known = np.isin(events, subrun.numbers(int(events[0]), int(events[-1]) + 1))
+        marked = dataset.store.shard(subrun.key).get(mark) is not None
+        if marked and bool(known.all()):
+            counts[2] += len(events)
+            continue
+        tables = read()
+        # Where a mark is but an event isn't, somebody removed it: what is left is this file's.
+        _write(subrun, events, tables, mark, file, again=marked)
+        counts[3] += sum(_rows(one) for one in tables.values())
+        counts[4] += sum(one.nbytes for one in tables.values())
+    return Ingested(file.path, *counts)
+
+
+def _write(
+    subrun: SubRun,
+    events: Any,
+    tables: dict[str, Table],
+    mark: bytes,
+    file: FileEvents,
+    *,
+    again: bool,
+) -> None:
+    operations: list[Operation] = [
+        AddEvents(subrun.key, events, exclusive=not again),
+        *(WriteTable(subrun.key, label, one, again) for label, one in tables.items() if len(one)),
+        PutItems(((mark, b""),), overwrite=True),
+    ]
+    try:
+        subrun.store.apply(subrun.key, operations)
+    except DuplicateItemError as error:
+        there = np.isin(events, subrun.numbers(int(events[0]), int(events[-1]) + 1))
+        event = int(events[there][0]) if there.any() else int(events[0])
+        where = f"{file.path}: {file.place_of(subrun.run, subrun.number, event)}"
+        raise TableMismatchError({
+            where: f"event {event} of run {subrun.run}, subrun {subrun.number} is in dataset "
+            f"{subrun.path.split('/' + str(subrun.run))[0]} already, "
+            "from another file or with other classes; remove it there, or ingest this file "
+            "into another dataset"
+        }) from error  # fmt: skip
+
+
+def _rows(table: Table) -> int:
+    return len(table) if table.offsets is None else int(table.offsets[-1])
+
+
+def _digest(file_events: FileEvents) -> bytes:
+    """Return what names the content of a file, and what of it is taken."""
+    digest = xxhash.xxh3_128(file_events.layout.encode())
+    with Path(file_events.path).open("rb") as file:
+        while part := file.read(_PART):
+            digest.update(part)
+    return digest.digest()

@@ -1,0 +1,239 @@
+"""What a worker does: take events, call the user's function, merge, count."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter, time
+from typing import Any, Literal, NamedTuple, Protocol
+
+from hepcache.eventstore.processing.batch import EventBatch, EventId
+from hepcache.eventstore.processing.queue import Hand
+from hepcache.eventstore.processing.ranges import Range
+
+__all__ = ["Block", "Failure", "OnError", "Puller", "Task", "WorkerOutcome", "add", "work"]
+
+OnError = Literal["raise", "keep", "stop"]
+
+
+class Puller(Protocol):
+    """How a worker gets at the shared queues."""
+
+    def ask(self) -> None:
+        """Ask for events, and don't wait for them."""
+        ...
+
+    def get(self) -> Hand | None:
+        """Wait for the events asked for; ``None`` when there are no more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An event on which the user's function raised.
+
+    Attributes
+    ----------
+    event
+        Run, subrun and event.
+    error
+        Type and message.
+    traceback
+        As Python prints it.
+    """
+
+    event: EventId
+    error: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is done with events.
+
+    Attributes
+    ----------
+    function
+        Called with an :class:`EventBatch`, or with a ``LoadedEvent``.
+    per
+        Which of the two.
+    merge
+        Merges two results; may change and return the first.
+    work_batch
+        Events of one call.
+    on_error
+        ``"stop"`` ends a worker at the first exception.
+    """
+
+    function: Callable[[Any], Any]
+    per: Literal["batch", "event"]
+    merge: Callable[[Any, Any], Any]
+    work_batch: int
+    on_error: OnError
+
+
+class Block(NamedTuple):
+    """One hand of a worker.
+
+    Attributes
+    ----------
+    began, ended
+        Seconds since the epoch, of its processing.
+    waiting_s
+        Seconds of waiting for it.
+    events
+        How many events it had.
+    """
+
+    began: float
+    ended: float
+    waiting_s: float
+    events: int
+
+
+@dataclass(slots=True)
+class WorkerOutcome:
+    """What one worker did.
+
+    Attributes
+    ----------
+    value
+        Its merged results; ``None`` where there were none.
+    ranges
+        The events it took.
+    failures
+        Events whose exceptions it kept.
+    events, batches
+        How many events in how many calls.
+    waiting_s, processing_s
+        Seconds of waiting for events, and in the function and the merging.
+    began, ended
+        Seconds since the epoch: when it first asked, and when it was told that
+        there are no more events.
+    blocks
+        What it took at once, in order.
+    """
+
+    value: Any = None
+    ranges: list[Range] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    events: int = 0
+    batches: int = 0
+    waiting_s: float = 0.0
+    processing_s: float = 0.0
+    began: float = 0.0
+    ended: float = 0.0
+    blocks: list[Block] = field(default_factory=list)
+
+
+def work(puller: Puller, task: Task, seen: Callable[[int], None] | None = None) -> WorkerOutcome:
+    """Process events until there are no more.
+
+    Parameters
+    ----------
+    puller
+        Where they come from. The next ones are asked for before those at
+        hand are processed.
+    task
+        What to do with them.
+    seen
+        Told how many events were processed, after each hand.
+
+    Returns
+    -------
+    WorkerOutcome
+        Where ``task.on_error`` is ``"stop"``, it ends with the first failure.
+    """
+    outcome = WorkerOutcome(began=time())
+    puller.ask()
+    while True:
+        begin = perf_counter()
+        hand = puller.get()
+        waiting_s = perf_counter() - begin
+        outcome.waiting_s += waiting_s
+        if hand is None:
+            break
+        puller.ask()
+        began, begin = time(), perf_counter()
+        for start in range(0, len(hand.events), task.work_batch):
+            _call(hand.events.cut(start, start + task.work_batch), task, outcome)
+            if outcome.failures and task.on_error == "stop":
+                break
+        took_s = perf_counter() - begin
+        outcome.processing_s += took_s
+        outcome.blocks.append(Block(began, began + took_s, waiting_s, len(hand.events)))
+        outcome.ranges += hand.ranges
+        outcome.events += len(hand.events)
+        if seen is not None:
+            seen(len(hand.events))
+        if outcome.failures and task.on_error == "stop":
+            break
+    outcome.ended = time()
+    return outcome
+
+
+def _call(events: EventBatch, task: Task, outcome: WorkerOutcome) -> None:
+    if task.per == "event":
+        outcome.batches += 1
+        for event in events:
+            try:
+                result = task.function(event)
+            except Exception as error:
+                outcome.failures.append(_failure(event.id, error))
+                if task.on_error == "stop":
+                    return
+            else:
+                _merge(result, task, outcome)
+        return
+    try:
+        outcome.batches += 1
+        result = task.function(events)
+    except Exception as error:
+        if len(events) == 1 or task.on_error == "stop":
+            outcome.failures.append(_failure(events.ids()[0], error))
+            return
+        # Halves, until the event is alone that it is about: all others complete.
+        middle = len(events) // 2
+        _call(events.cut(0, middle), task, outcome)
+        _call(events.cut(middle, len(events)), task, outcome)
+    else:
+        _merge(result, task, outcome)
+
+
+def _merge(result: Any, task: Task, outcome: WorkerOutcome) -> None:
+    if result is not None:
+        outcome.value = result if outcome.value is None else task.merge(outcome.value, result)
+
+
+def _failure(event: EventId, error: Exception) -> Failure:
+    text = "".join(traceback.format_exception(error))
+    return Failure(event, f"{type(error).__name__}: {error}", text)
+
+
+def add(one: Any, other: Any) -> Any:
+    """Merge two results: mappings key by key, lists and sets together, all else by ``+``.
+
+    Parameters
+    ----------
+    one
+        Lists, sets and dictionaries are extended in place.
+    other
+        Is left as it is.
+
+    Examples
+    --------
+    >>> add({"n": 1, "ids": [7]}, {"n": 2, "ids": [8], "more": 1})
+    {'n': 3, 'ids': [7, 8], 'more': 1}
+    """
+    if isinstance(one, dict):
+        for key, value in other.items():
+            one[key] = add(one[key], value) if key in one else value
+        return one
+    if isinstance(one, list):
+        one.extend(other)
+        return one
+    if isinstance(one, set):
+        one |= other
+        return one
+    return one + other

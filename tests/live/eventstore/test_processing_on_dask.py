@@ -1,0 +1,85 @@
+"""The event processor on a real Dask cluster, also when workers are killed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hepcache.clusters import LocalCluster
+from hepcache.errors import FailedEventsError
+from hepcache.eventstore import Store, connect
+from hepcache.eventstore.processing import EventBatch
+
+pytestmark = pytest.mark.live
+SUBRUNS, EVENTS = 12, 500
+EXPECTED = [(1, subrun, event) for subrun in range(SUBRUNS) for event in range(EVENTS)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path = tmp_path_factory.mktemp("store")
+    with connect(f"file://{path}/s?shards=3&sync=false") as made:
+        run = made.create("nova").create(1)
+        for number in range(SUBRUNS):
+            counts = np.arange(EVENTS) % 4
+            offsets = np.concatenate([[0], np.cumsum(counts)])
+            hits = np.repeat(np.arange(EVENTS), counts)
+            run.create(number).ingest("slice", np.arange(EVENTS), {"nhit": hits}, offsets)
+        yield made
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Any]:
+    with LocalCluster(hosts=3, cache_directory=tmp_path) as cluster, cluster.client() as made:
+        made.wait_for_workers(3)
+        yield made
+
+
+def collect(events: EventBatch) -> dict[str, Any]:
+    import awkward as ak
+
+    return {"ids": events.ids(), "sum": int(ak.sum(events["slice"].nhit))}
+
+
+def test_all_events_are_processed_once_by_all_workers(store: Store, client: Any) -> None:
+    seen: list[int] = []
+    done = store.process(
+        "nova", collect, products=["slice"], client=client, load_batch=256, progress=seen.append
+    )
+    assert sorted(done.value["ids"]) == EXPECTED
+    assert done.value["sum"] == SUBRUNS * sum(event * (event % 4) for event in range(EVENTS))
+    assert (len(done.workers), len(done.readers)) == (3, 3)
+    assert sum(seen) <= len(EXPECTED)
+
+
+def test_failing_events_are_named(store: Store, client: Any) -> None:
+    def fail(events: EventBatch) -> int:
+        if 77 in events.event.tolist():
+            raise ValueError("bad")
+        return len(events)
+
+    with pytest.raises(FailedEventsError, match="run 1, subrun 3, event 77: ValueError: bad"):
+        store.process("nova", fail, products=["slice"], client=client)
+
+
+def test_what_a_killed_worker_had_is_processed_again(
+    store: Store, client: Any, tmp_path: Path
+) -> None:
+    mark = str(tmp_path / "died")
+
+    def die_once(events: EventBatch) -> dict[str, Any]:
+        import pathlib
+
+        if 300 in events.event.tolist() and not pathlib.Path(mark).exists():
+            pathlib.Path(mark).touch()
+            os.kill(os.getpid(), 9)
+        return {"ids": events.ids()}
+
+    done = store.process("nova", die_once, products=["slice"], client=client, load_batch=256)
+    assert Path(mark).exists()
+    assert sorted(done.value["ids"]) == EXPECTED
