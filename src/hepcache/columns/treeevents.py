@@ -99,7 +99,7 @@ class TreeEvents:
         try:
             self._file = uproot.open(path)
             self._tree = self._file[tree]
-            names = [name for name in self._tree.keys() if "." not in name]  # noqa: SIM118
+            names = list(self._tree.keys(recursive=False))
         except _UNREADABLE as error:
             raise TableFileError(
                 path, f"it has no tree {tree} that can be read: {error}"
@@ -170,8 +170,8 @@ class TreeEvents:
     def _tables(self, entries: NDArray[np.int64], events: NDArray[np.uint64]) -> dict[str, Table]:
         first, last = int(entries.min()), int(entries.max()) + 1
         found = {}
+        read = self._read(self._branches(), first, last)
         for label, columns in self._columns.items():
-            read = self._read(list(columns.values()), first, last)
             chosen = {name: read[branch][entries - first] for name, branch in columns.items()}
             lists = next(iter(chosen.values()))
             if not self._is_list[label]:
@@ -185,26 +185,30 @@ class TreeEvents:
 
     def _read(self, names: Sequence[str], first: int, last: int | None) -> Mapping[str, Any]:
         try:
-            read: Mapping[str, Any] = self._tree.arrays(
-                list(names), entry_start=first, entry_stop=last, how=dict
+            # One call for all: uproot walks all fields of an RNTuple in each.
+            read = self._tree.arrays(
+                filter_name=set(names).__contains__, entry_start=first, entry_stop=last
             )
+            return {name: read[name] for name in names}
         except _UNREADABLE as error:
             raise TableFileError(self.path, str(error)) from error
-        return read
+
+    def _branches(self) -> list[str]:
+        return [branch for columns in self._columns.values() for branch in columns.values()]
 
     def _described(self) -> FileClasses:
         """Return the classes, with types as one entry has them."""
         self._is_list: dict[str, bool] = {}
         classes = []
+        read = self._read(self._branches(), 0, 1)
+        lengths = self._read([next(iter(one.values())) for one in self._columns.values()], 0, None)
         for label, columns in sorted(self._columns.items()):
-            read = self._read(list(columns.values()), 0, 1)
             kinds = {name: read[branch].type.content for name, branch in columns.items()}
             lists = {name: isinstance(kind, ak.types.ListType) for name, kind in kinds.items()}
             self._is_list[label] = all(lists.values())
             rows = int(self._tree.num_entries)
             if self._is_list[label]:
-                lengths = self._read([next(iter(columns.values()))], 0, None)
-                rows = int(ak.sum(ak.num(next(iter(lengths.values())))))
+                rows = int(ak.sum(ak.num(lengths[next(iter(columns.values()))])))
             described = [
                 ClassColumn(name, str(kind.content if self._is_list[label] else kind), ())
                 for name, kind in sorted(kinds.items())

@@ -13,6 +13,8 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from hepcache.eventstore.processing.work import HAND_S
+
 __all__ = ["PUBLISHED_SLICES_PER_S", "Costs", "Sample", "simulate_files", "simulate_store"]
 
 PUBLISHED_SLICES_PER_S = {16: 168e3, 32: 334e3, 64: 647e3, 128: 1142e3}
@@ -101,7 +103,8 @@ def simulate_store(
     """Return seconds and the busy part of the workers of the event-store workflow.
 
     Every node has a reader with the subruns that hash to it, one per file, and
-    workers that begin with their node's reader and go on with the others'.
+    workers that begin with their node's reader and go on with others that have
+    events left.
     Loads, hands that shrink as loads run out, and asking ahead are as in
     :class:`hepcache.eventstore.processing.queue.WorkQueue`.
 
@@ -119,22 +122,20 @@ def simulate_store(
     rng = np.random.default_rng(seed)
     workers = nodes * workers_per_node
     owned = np.bincount(rng.integers(0, nodes, len(sample.files)), sample.files, minlength=nodes)
-    readers = [_Reader(int(one), load_batch, work_batch, workers, costs) for one in owned]
-    # (when it is free, worker, reader it asks, how many it has found empty)
-    queue = [(0.0, worker, worker % nodes, 0) for worker in range(workers)]
+    readers = [_Reader(int(one), load_batch, work_batch, workers_per_node, costs) for one in owned]
+    # (when it is free, worker, reader it asks)
+    queue = [(0.0, worker, worker % nodes) for worker in range(workers)]
     asked = np.zeros(workers)  # when the hand at hand was taken: the next was asked for then
     finished, busy_s = 0.0, 0.0
     while queue:
-        now, worker, reader, empty = heappop(queue)
+        now, worker, reader = heappop(queue)
         hand = readers[reader].pull(asked[worker])
         if hand is None:
-            # To learn that a reader has nothing more takes a question as well.
-            passed = next(
-                (n for n in range(1, nodes - empty) if readers[(reader + n) % nodes].has_more), 0
-            )
-            if passed:
-                later = now + passed * costs.pull_s
-                heappush(queue, (later, worker, (reader + passed) % nodes, empty + passed))
+            # All readers are asked at once, which takes a question as well.
+            left = np.array([one.left for one in readers], dtype=float)
+            if left.sum():
+                other = int(rng.choice(nodes, p=left / left.sum()))
+                heappush(queue, (now + costs.pull_s, worker, other))
             continue
         ready, events = hand
         begin = max(now, ready)
@@ -144,7 +145,7 @@ def simulate_store(
         asked[worker] = begin
         busy_s += took
         finished = max(finished, begin + took)
-        heappush(queue, (begin + took, worker, reader, empty))
+        heappush(queue, (begin + took, worker, reader))
     return finished, busy_s / (finished * workers)
 
 
@@ -172,9 +173,9 @@ class _Reader:
         self._ahead = (self._loading, events) if events else None
 
     @property
-    def has_more(self) -> bool:
-        """Whether there is something to pull."""
-        return self._left > 0 or self._ahead is not None
+    def left(self) -> int:
+        """Events that are loaded, or on their way."""
+        return self._left + (self._ahead[1] if self._ahead else 0)
 
     def pull(self, now: float) -> tuple[float, int] | None:
         """Return when a hand is there and how many events it has; ``None`` if there are none."""
@@ -185,7 +186,8 @@ class _Reader:
             self._loading = max(self._loading, now)
             self._load()
         ahead = self._ahead[1] if self._ahead else 0
-        batches = max(1, (self._left + ahead) // (2 * self._workers * self._work_batch))
+        batches = (self._left + ahead) // (2 * self._workers * self._work_batch)
+        batches = max(1, min(batches, int(HAND_S / self._costs.event_s / self._work_batch)))
         events = min(self._left, batches * self._work_batch)
         self._left -= events
         self._free = (

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import awkward as ak
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EventBatch", "LoadedEvent"]
+__all__ = ["EventBatch", "LoadedEvent", "flattened", "unflattened"]
 
 EventId = tuple[int, int, int]
 
@@ -61,6 +62,11 @@ class EventBatch:
     def __len__(self) -> int:
         return len(self.event)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # awkward's own way takes a millisecond per array, which a small batch doesn't have.
+        flat = {label: flattened(rows) for label, rows in self.products.items()}
+        return _rebuilt, (self.run, self.subrun, self.event, flat)
+
     def __getitem__(self, label: str) -> Any:
         return self.products[label]
 
@@ -87,3 +93,60 @@ class EventBatch:
             self.event[start:stop],
             {label: rows[start:stop] for label, rows in self.products.items()},
         )
+
+
+def flattened(rows: Any) -> Any:
+    """Return lists of records of numbers as plain arrays; all else as it is.
+
+    Parameters
+    ----------
+    rows
+        A product of all events of a batch.
+
+    Returns
+    -------
+    tuple
+        Offsets from 0, name to column, and the record's name; or ``rows``.
+    """
+    layout = rows.layout if isinstance(rows, ak.Array) else None
+    if not isinstance(layout, ak.contents.ListOffsetArray) or layout.parameters:
+        return rows
+    content = layout.content
+    if not content.is_record or content.is_tuple or rows.behavior or rows.attrs:
+        return rows
+    if set(content.parameters) - {"__record__"}:
+        return rows
+    if not all(one.is_numpy and not one.parameters for one in content.contents):
+        return rows
+    offsets = np.asarray(layout.offsets)
+    first, last = int(offsets[0]), int(offsets[-1])
+    columns = {
+        name: np.asarray(one.data[first:last])
+        for name, one in zip(content.fields, content.contents, strict=True)
+    }
+    return offsets - first, columns, content.parameter("__record__")
+
+
+def unflattened(flat: Any) -> Any:
+    """Return what :func:`flattened` took."""
+    if not isinstance(flat, tuple):
+        return flat
+    offsets, columns, name = flat
+    length = int(offsets[-1])
+    record = ak.contents.RecordArray(
+        [ak.contents.NumpyArray(one) for one in columns.values()],
+        list(columns),
+        length,
+        parameters={"__record__": name} if name else None,
+    )
+    return ak.Array(ak.contents.ListOffsetArray(ak.index.Index64(offsets), record))
+
+
+def _rebuilt(
+    run: NDArray[np.uint64],
+    subrun: NDArray[np.uint64],
+    event: NDArray[np.uint64],
+    flat: Mapping[str, Any],
+) -> EventBatch:
+    products = {label: unflattened(one) for label, one in flat.items()}
+    return EventBatch(run, subrun, event, products)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from random import random
 from typing import Any
 
 import cloudpickle
@@ -47,9 +48,10 @@ class DaskWorkers:
             address for address, one in sorted(workers.items()) for _ in range(one["nthreads"])
         ]
         readers = _dealt(source, sorted(workers))
+        own = -(-len(slots) // len(readers))  # workers that begin with the same reader
         made = [
             client.submit(
-                EventQueue, cloudpickle.dumps(job), part, len(slots), actor=True, pure=False,
+                EventQueue, cloudpickle.dumps(job), part, own, actor=True, pure=False,
                 workers=[address], allow_other_workers=True,
             )
             for address, part in readers
@@ -141,9 +143,13 @@ class EventQueue:
         job: Job = cloudpickle.loads(packed)
         self._queue = job.queue(source, workers)
 
-    def pull(self) -> Hand | None:
+    def pull(self, most: int) -> Hand | None:
         """Return the next events, or ``None``."""
-        return self._queue.pull()
+        return self._queue.pull(most)
+
+    def left(self) -> int:
+        """Return how many loaded events are left; at least 1 while more are to come."""
+        return self._queue.left()
 
     def given(self) -> int:
         """Return how many events were given out."""
@@ -158,19 +164,36 @@ class EventQueue:
         return self._queue.statistics()
 
 
+def _with_events(queues: list[Any]) -> list[Any]:
+    """Return the queues that have events left, asked all at once, and one of the fullest first."""
+    asked = []
+    for queue in queues:
+        with suppress(RuntimeError):  # its worker is gone
+            asked.append((queue, queue.left()))
+    counts = []
+    for queue, answer in asked:
+        with suppress(OSError, RuntimeError):
+            counts.append((queue, answer.result()))
+    # By chance, in proportion, so that not all workers go to the same one.
+    keyed = [(random() ** (1 / count), queue) for queue, count in counts if count]  # noqa: S311
+    return [queue for _, queue in sorted(keyed, key=lambda one: -one[0])]
+
+
 class ActorPuller:
     """Takes events from queues on other workers, one after the other."""
 
     def __init__(self, queues: list[Any]) -> None:
         self._queues = queues
         self._asked: Any = None
+        self._most = 1
 
-    def ask(self) -> None:
+    def ask(self, most: int) -> None:
         """Ask for events."""
+        self._most = most
         self._asked = None
         while self._queues and self._asked is None:
             try:
-                self._asked = self._queues[0].pull()
+                self._asked = self._queues[0].pull(most)
             except RuntimeError as error:
                 if not _is_lost(error):
                     raise
@@ -188,6 +211,6 @@ class ActorPuller:
                 hand = None
             if hand is not None:
                 return hand
-            self._queues = self._queues[1:]
-            self.ask()
+            self._queues = _with_events(self._queues[1:])
+            self.ask(self._most)
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -98,14 +99,15 @@ class QueuePuller:
     """
 
     def __init__(self, queue: WorkQueue) -> None:
-        self._queue = queue
+        self._queue, self._most = queue, 1
 
-    def ask(self) -> None:
-        """Do nothing: there is nothing to wait for."""
+    def ask(self, most: int) -> None:
+        """Note how many; there is nothing to wait for."""
+        self._most = most
 
     def get(self) -> Hand | None:
         """Return the next events, or ``None``."""
-        return self._queue.pull()
+        return self._queue.pull(self._most)
 
 
 class Threads:
@@ -187,8 +189,8 @@ def _serve(
             if isinstance(message, int):
                 seen(message)
                 continue
-            if message is None:
-                pipe.send_bytes(cloudpickle.dumps(queue.pull(), protocol=5))
+            if isinstance(message, tuple):
+                pipe.send_bytes(pickle.dumps(queue.pull(*message), protocol=5))
                 continue
             outcome: WorkerOutcome = cloudpickle.loads(message)
             if outcome.failures and task.on_error == "stop":
@@ -234,13 +236,13 @@ class PipePuller:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def ask(self) -> None:
+    def ask(self, most: int) -> None:
         """Ask for events."""
-        self._pipe.send(None)
+        self._pipe.send((most,))
 
     def get(self) -> Hand | None:
         """Return those that were asked for."""
-        hand: Hand | None = cloudpickle.loads(self._pipe.recv_bytes())
+        hand: Hand | None = pickle.loads(self._pipe.recv_bytes())  # noqa: S301 - of our parent
         return hand
 
 

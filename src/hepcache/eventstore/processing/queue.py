@@ -101,8 +101,8 @@ class WorkQueue:
     """Loads the events of some shards, and deals them out.
 
     A worker takes a share of what is loaded that shrinks as it runs out, from
-    many work batches down to a single one, so that few calls are made and all
-    workers end together.
+    as many work batches as it asks for down to a single one, so that few calls
+    are made and all workers end together.
 
     Parameters
     ----------
@@ -152,8 +152,13 @@ class WorkQueue:
         self._reader = threading.Thread(target=self._read, name="event-reader", daemon=True)
         self._reader.start()
 
-    def pull(self) -> Hand | None:
+    def pull(self, most: int = 1) -> Hand | None:
         """Return the next events; wait for them where need be. ``None`` when there are no more.
+
+        Parameters
+        ----------
+        most
+            Work batches at most.
 
         Raises
         ------
@@ -164,12 +169,19 @@ class WorkQueue:
             if not self._fill() or self._events is None:
                 return None
             left = len(self._events) - self._next + sum(len(one) for _, one in self._loaded)
-            batches = max(1, left // (2 * self._workers * self._work_batch))
+            batches = max(1, min(most, left // (2 * self._workers * self._work_batch)))
             start = self._next
             stop = min(len(self._events), start + batches * self._work_batch)
             self._next = stop
             self.given += stop - start
             return Hand(tuple(cut(self._ranges, start, stop)), self._events.cut(start, stop))
+
+    def left(self) -> int:
+        """Return how many loaded events are left; at least 1 while more are to come."""
+        with self._changed:
+            at_hand = len(self._events) - self._next if self._events is not None else 0
+            left = at_hand + sum(len(one) for _, one in self._loaded)
+            return left if self._ended or self._stopped else max(left, 1)
 
     def stop(self) -> None:
         """Give out nothing more, and end the reader."""

@@ -12,7 +12,20 @@ from hepcache.eventstore.processing.batch import EventBatch, EventId
 from hepcache.eventstore.processing.queue import Hand
 from hepcache.eventstore.processing.ranges import Range
 
-__all__ = ["Block", "Failure", "OnError", "Puller", "Task", "WorkerOutcome", "add", "work"]
+__all__ = [
+    "HAND_S",
+    "Block",
+    "Failure",
+    "OnError",
+    "Puller",
+    "Task",
+    "WorkerOutcome",
+    "add",
+    "work",
+]
+
+HAND_S = 0.05
+"""Seconds of work that a worker takes at once, at most."""
 
 OnError = Literal["raise", "keep", "stop"]
 
@@ -20,8 +33,8 @@ OnError = Literal["raise", "keep", "stop"]
 class Puller(Protocol):
     """How a worker gets at the shared queues."""
 
-    def ask(self) -> None:
-        """Ask for events, and don't wait for them."""
+    def ask(self, most: int) -> None:
+        """Ask for so many work batches at most, and don't wait for them."""
         ...
 
     def get(self) -> Hand | None:
@@ -146,7 +159,7 @@ def work(puller: Puller, task: Task, seen: Callable[[int], None] | None = None) 
         Where ``task.on_error`` is ``"stop"``, it ends with the first failure.
     """
     outcome = WorkerOutcome(began=time())
-    puller.ask()
+    puller.ask(1)
     while True:
         begin = perf_counter()
         hand = puller.get()
@@ -154,7 +167,7 @@ def work(puller: Puller, task: Task, seen: Callable[[int], None] | None = None) 
         outcome.waiting_s += waiting_s
         if hand is None:
             break
-        puller.ask()
+        puller.ask(_most(outcome, task))
         began, begin = time(), perf_counter()
         for start in range(0, len(hand.events), task.work_batch):
             _call(hand.events.cut(start, start + task.work_batch), task, outcome)
@@ -171,6 +184,17 @@ def work(puller: Puller, task: Task, seen: Callable[[int], None] | None = None) 
             break
     outcome.ended = time()
     return outcome
+
+
+def _most(outcome: WorkerOutcome, task: Task) -> int:
+    """Return how many work batches take about as long as a worker should not be alone at the end.
+
+    Fewer questions are asked where events take little time.
+    """
+    if not outcome.events:
+        return 1
+    batch_s = outcome.processing_s / outcome.events * task.work_batch
+    return max(1, int(HAND_S / max(batch_s, 1e-6)))
 
 
 def _call(events: EventBatch, task: Task, outcome: WorkerOutcome) -> None:
