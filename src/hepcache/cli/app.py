@@ -22,6 +22,7 @@ from hepcache.cli.recompress import recompress
 from hepcache.cli.report import report
 from hepcache.cli.run import run
 from hepcache.cli.sample import sample
+from hepcache.cli.store import store
 from hepcache.errors import ConfigurationError, HepcacheError
 
 __all__ = ["app", "main"]
@@ -47,6 +48,7 @@ app.add_typer(sample, name="sample")
 app.command()(recompress)
 app.add_typer(cache, name="cache")
 app.add_typer(hdf5, name="hdf5")
+app.add_typer(store, name="store")
 app.add_typer(cluster, name="cluster")
 app.command()(doctor)
 app.add_typer(bench, name="bench")

@@ -1,0 +1,172 @@
+"""The event store on the workers of a Dask cluster, with real processes that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from hepcache.clusters.certificates import make_certificates
+from hepcache.errors import DuplicateItemError, StoreError
+from hepcache.eventstore import Store, connect
+from hepcache.eventstore.service import connect_service, drain, serve, shutdown
+
+
+@contextmanager
+def cluster(workers: int, **options: Any) -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            worker_dashboard_address=None,
+            **options,
+        ) as local,
+        Client(local) as client,
+    ):
+        yield client
+
+
+def pid_of(client: Client, server: str) -> int:
+    found = client.run(lambda dask_worker: (str(dask_worker.name), os.getpid()))
+    return int(dict(found.values())[server])
+
+
+def fill(store: Store, first: int, events: int = 200) -> None:
+    subrun = store.create("d").create(1, exist_ok=True).create(first)
+    subrun.ingest("v", np.arange(events), {"a": np.full(events, first)})
+
+
+def check(store: Store, subruns: list[int]) -> None:
+    assert list(store["d"][1]) == sorted(subruns)
+    for number in subruns:
+        table = store["d"][1][number].read("v")
+        assert len(table) == 200
+        assert (table.columns["a"] == number).all()
+
+
+def until(condition: Callable[[], bool], client: Client) -> None:
+    """Ask again after each answer of the scheduler, for a minute at most."""
+    import time
+
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        client.sync(client.scheduler.identity)
+
+
+def test_it_is_a_store_like_any_other(tmp_path: Path) -> None:
+    with cluster(2) as client:
+        serve(client, str(tmp_path), shards=5)
+        store = connect(client.scheduler.address)
+        fill(store, 3)
+        check(store, [3])
+        event = store["d"][1][3][7]
+        assert event["v"]["a"] == 3
+        event["w"] = b"raw"
+        with pytest.raises(DuplicateItemError):
+            event["w"] = b"raw"
+        with store.batch(size=50) as batch:
+            for number in range(200):
+                store["d"][1][3].at(number).store("b", np.array([number]), batch=batch)
+        assert store["d"][1][3].read("b").columns[""].tolist() == list(range(200))
+        del store["d"][1][3][7]
+        assert 7 not in store["d"][1][3]
+        assert store.verify() > 0
+        address = client.scheduler.address
+        assert client.submit(lambda: len(connect(address)["d"][1][3])).result() == 199
+        shutdown(client)
+        with pytest.raises(StoreError, match="serve"):
+            connect_service(client)
+
+
+def test_another_cluster_finds_everything_under_other_addresses(tmp_path: Path) -> None:
+    with cluster(3) as client:
+        before = serve(client, str(tmp_path), shards=8)
+        store = connect_service(client)
+        for number in range(6):
+            fill(store, number)
+    with cluster(3) as client:
+        after = serve(client, str(tmp_path), shards=2)
+        assert after["addresses"] != before["addresses"]
+        assert after["entries"] == before["entries"]
+        check(connect_service(client), list(range(6)))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_killed_servers_lose_nothing_that_was_acknowledged(tmp_path: Path, replicas: int) -> None:
+    with cluster(3) as client:
+        serve(client, str(tmp_path), shards=6, replicas=replicas)
+        store = connect_service(client)
+        written: list[int] = []
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.is_set():
+                fill(store, len(written))
+                written.append(len(written))
+
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(write)
+            for server in ("1", "0", "2"):
+                count = len(written)
+                os.kill(pid_of(client, server), signal.SIGKILL)
+                until(lambda count=count: len(written) > count + 5 or writing.done(), client)
+                client.wait_for_workers(3, timeout=60)
+            stop.set()
+            writing.result(60)
+        check(store, written)
+
+
+def test_it_grows_and_shrinks_while_in_use(tmp_path: Path) -> None:
+    with cluster(2) as client:
+        serve(client, str(tmp_path), shards=8)
+        store = connect_service(client)
+        written: list[int] = []
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.is_set():
+                fill(store, len(written))
+                written.append(len(written))
+                check(store, list(written))
+
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(write)
+            client.cluster.scale(4)
+            client.wait_for_workers(4, timeout=60)
+            until(lambda: len(_servers(store)) == 4 or writing.done(), client)
+            left = drain(client, ["0", "1"])
+            assert {one for _, _, names in left["entries"] for one in names} == {"2", "3"}
+            count = len(written)
+            until(lambda: len(written) > count + 3 or writing.done(), client)
+            stop.set()
+            writing.result(60)
+        check(store, written)
+
+
+def _servers(store: Store) -> set[str]:
+    service = store.shards[0]._service
+    service.look()
+    return {entry.servers[0] for entry in service.entries.values()}
+
+
+def test_tls_admits_only_the_cluster(tmp_path: Path) -> None:
+    certificates = make_certificates("test")
+    with cluster(1, security=certificates.security(), protocol="tls://") as client:
+        serve(client, str(tmp_path / "store"), shards=2)
+        fill(connect_service(client), 1)
+        address = client.scheduler.address
+        assert address.startswith("tls://")
+        with pytest.raises((OSError, TypeError)):
+            Client(address, timeout=5)
