@@ -20,6 +20,8 @@ from hepcache.errors import DuplicateItemError, StoreError
 from hepcache.eventstore import Store, connect
 from hepcache.eventstore.service import connect_service, drain, serve, shutdown
 
+pytestmark = pytest.mark.timeout(900)
+
 
 @contextmanager
 def cluster(workers: int, **options: Any) -> Iterator[Client]:
