@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hepcache.cli.store_ingest import ingest, schema
+
 if TYPE_CHECKING:
     from hepcache.eventstore import Store
 
@@ -160,6 +162,10 @@ def drain(
         typer.echo(f"hepcache: still hold shards: {', '.join(stuck)}", err=True)
         raise SystemExit(1)
     typer.echo(f"{', '.join(servers)} can be stopped")
+
+
+store.command()(schema)
+store.command()(ingest)
 
 
 @store.command()
