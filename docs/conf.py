@@ -9,6 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+from nbclient import NotebookClient
 from pages import cli_page, measured_page
 
 from hepcache import __version__
@@ -35,6 +36,8 @@ nb_mime_priority_overrides = [
     ("html", "application/vnd.jupyter.widget-view+json", None),
     ("html", "text/html", 0),
 ]
+# A kernel starts slowly on a busy machine.
+NotebookClient.startup_timeout.default_value = 300
 _home = tempfile.mkdtemp(prefix="hepcache-docs-")
 os.environ["XDG_CACHE_HOME"] = _home
 os.environ["TMPDIR"] = _home

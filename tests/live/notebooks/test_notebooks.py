@@ -25,7 +25,9 @@ def executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> A
         monkeypatch.setenv(name, str(directory))
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+    NotebookClient(
+        notebook, timeout=300, startup_timeout=300, kernel_name="python3", resources=resources
+    ).execute()
     kept = ROOT / "out/notebooks" / path.name
     kept.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, kept)
