@@ -134,9 +134,13 @@ def _compressed(plain: memoryview, how: Compression) -> tuple[bytes, int, bytes]
         return b"ZL", 8, zlib.compress(plain, how.level)
     if how.algorithm == "lzma":
         return b"XZ", 0, lzma.compress(plain, preset=how.level)
-    mode = "fast" if how.level < 4 else "high_compression"
-    options = {} if mode == "fast" else {"compression": how.level}
-    block = bytes(cramjam.lz4.compress_block(plain, mode=mode, store_size=False, **options))
+    if how.level < 4:
+        packed = cramjam.lz4.compress_block(plain, mode="fast", store_size=False)
+    else:
+        packed = cramjam.lz4.compress_block(
+            plain, mode="high_compression", compression=how.level, store_size=False
+        )
+    block = bytes(packed)
     return b"L4", 1, xxhash.xxh64_intdigest(block).to_bytes(8, "big") + block
 
 

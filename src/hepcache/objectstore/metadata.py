@@ -94,13 +94,9 @@ def load_metadata(
     if name_of is None:
         name_of = partial(object_name, anchor.template, store=store.uri)
     found = run(store.read([_request(one, name_of) for one in (anchor.header, anchor.footer)]))
-    header, footer_data = (
-        _plain(store, name_of, link, data, kind)
-        for link, data, kind in zip(
-            (anchor.header, anchor.footer), map(memoryview, found),
-            (EnvelopeKind.HEADER, EnvelopeKind.FOOTER), strict=True,
-        )
-    )  # fmt: skip
+    first, last = (memoryview(one) for one in found)
+    header = _plain(store, name_of, anchor.header, first, EnvelopeKind.HEADER)
+    footer_data = _plain(store, name_of, anchor.footer, last, EnvelopeKind.FOOTER)
     try:
         footer = unpack_footer(opened_envelope(EnvelopeKind.FOOTER, memoryview(footer_data)))
         schema = Schema(header, footer.extension)

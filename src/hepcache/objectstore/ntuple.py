@@ -130,13 +130,22 @@ class NTuple:
         """Return the bytes of all pages that hold fields of an entry range."""
         numbers = {n for name in names for n in column_numbers(self.form(name)[0])}
         clusters = self.metadata.clusters[slice(*self._cluster_range(low, high))]
-        return sum(
-            int(cluster.columns[alternative].nbytes.sum())
+        lists = (
+            cluster.columns[alternative]
             for number in numbers
             for alternative in self.metadata.schema.columns[number].alternatives
             for cluster in clusters
             if alternative < len(cluster.columns)
         )
+        # Equal pages are stored once.
+        places = {
+            (number, offset): nbytes
+            for pages in lists
+            for number, offset, nbytes in zip(
+                pages.objects.tolist(), pages.offsets.tolist(), pages.nbytes.tolist(), strict=True
+            )
+        }
+        return sum(places.values())
 
     def begin(self, names: Sequence[str], low: int, high: int) -> Reading:
         """Begin to fetch fields of the entries ``low`` to ``high``; see :meth:`layouts`."""

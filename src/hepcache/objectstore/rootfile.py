@@ -100,11 +100,11 @@ def anchor_in_file(ntuple: Any) -> Anchor:
     """
     found = {name: int(ntuple.member(name)) for name in _MEMBERS}
     version = tuple(found[f"fVersion{part}"] for part in ("Epoch", "Major", "Minor", "Patch"))
-    links = (
+    header, footer = (
         Link(IN_FILE, found[f"fSeek{one}"], found[f"fNBytes{one}"], found[f"fLen{one}"])
         for one in ("Header", "Footer")
     )
-    return Anchor(*links, version=version)
+    return Anchor(header, footer, version=version)
 
 
 def file_metadata(store: Store, path: str, tree: str) -> Metadata:

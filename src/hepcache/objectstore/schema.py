@@ -83,7 +83,7 @@ class ColumnInfo:
         return (elements * self.bits + 7) // 8
 
 
-class _ObjectNTuple(Model_ROOT_3a3a_RNTuple):  # type: ignore[misc]
+class _ObjectNTuple(Model_ROOT_3a3a_RNTuple):
     """uproot's RNTuple without a file: it tells of fields, but reads nothing."""
 
     def __init__(self, header: Any, footer: Any) -> None:
@@ -165,7 +165,6 @@ class Schema:
         fields: dict[int, list[Any]] = {}
         for record in records:
             fields.setdefault(record.field_id, []).append(record)
-        self._forms: dict[str, tuple[ak.forms.Form, tuple[str, ...]]] = {}
         self._forms: dict[str, tuple[ak.forms.Form, tuple[str, ...]]] = {}
         self.columns = tuple(self._column(one, fields[one.field_id]) for one in records)
 

@@ -32,7 +32,7 @@ def seal(
         Whether an XXH3 checksum is appended.
     """
     raw = _encoded(values, column)
-    page = compressed(memoryview(raw.view(np.uint8)), compression)
+    page = compressed(raw.view(np.uint8).data, compression)
     if not checksum:
         return SealedPage(len(values), bytes(page), False)
     stamp = xxhash.xxh3_64_intdigest(page).to_bytes(8, "little")
