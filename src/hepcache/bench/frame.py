@@ -87,6 +87,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "hepcache.bench.selection.command",
         "A selection of neutrino candidates, from files and from event stores.",
     ),
+    "objects": Benchmark(
+        "hepcache.bench.objects",
+        "Ntuples in object stores against the stores' own limit, and against uproot.",
+    ),
 }
 """Every benchmark by name, in the order in which ``bench all`` runs them."""
 

@@ -17,6 +17,7 @@ from uproot.behaviors.RNTuple import HasFields
 
 from hepcache.columns.baskets import Basket, Piece, coalesced, decoded
 from hepcache.columns.column import Column, Counted, Flat, Nested, Values
+from hepcache.columns.object_source import ObjectSource
 from hepcache.columns.origin import Origin, open_origin
 from hepcache.columns.plan import Plan, counter_of, plan, stored
 from hepcache.columns.source import TreeRef
@@ -26,6 +27,7 @@ from hepcache.columns.transport import Range
 from hepcache.errors import OriginError, UnknownColumnError
 from hepcache.fileset import FileRecord, look
 from hepcache.fileset.freshness import storage_options
+from hepcache.objectstore.store import is_store_uri
 from hepcache.telemetry import ReadLog
 
 __all__ = ["UprootSource", "column_names", "forget_sources", "open_source"]
@@ -33,7 +35,7 @@ __all__ = ["UprootSource", "column_names", "forget_sources", "open_source"]
 # Trees stay open in the process from chunk to chunk; few, because what uproot
 # makes of one of 2656 branches takes most of a second and tens of MB.
 _KEEP_OPEN = 4
-_open: OrderedDict[TreeRef, UprootSource] = OrderedDict()
+_open: OrderedDict[TreeRef, UprootSource | ObjectSource] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -238,7 +240,11 @@ def _column(layout: ak.contents.Content, counter: str | None) -> Column:
     return Flat(layout.data) if plain and not layout.parameters else Nested(layout)
 
 
-def open_source(ref: TreeRef) -> UprootSource:
+def _new_source(ref: TreeRef) -> UprootSource | ObjectSource:
+    return ObjectSource(ref) if is_store_uri(ref.path) else UprootSource(ref)
+
+
+def open_source(ref: TreeRef) -> UprootSource | ObjectSource:
     """Return the open source of a tree; recently used ones stay open.
 
     Parameters
@@ -254,7 +260,7 @@ def open_source(ref: TreeRef) -> UprootSource:
     with _lock:
         source = _open.pop(ref, None)
         if source is None:
-            source = UprootSource(ref)
+            source = _new_source(ref)
         _open[ref] = source
         while len(_open) > _KEEP_OPEN:
             # A thread may still read from it; the last reference closes the file.
@@ -277,7 +283,7 @@ def column_names(record: FileRecord) -> list[str]:
     """
     boundaries = (0, record.entries)
     ref = TreeRef(record.path, record.tree, record.uuid, record.tag, record.validator, boundaries)
-    source = UprootSource(ref)
+    source = _new_source(ref)
     try:
         return [str(name) for name in source.tree.keys()]  # noqa: SIM118 - no dict
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 import fsspec
 
 from hepcache.errors import BadFileError
-from hepcache.fileset.paths import is_url, location, without_credentials
+from hepcache.fileset.paths import is_url, location, object_store, without_credentials
 from hepcache.fileset.transient import retried, words
 from hepcache.settings import settings
 
@@ -70,6 +70,10 @@ def look(path: str, options: Mapping[str, Any] | None = None) -> Freshness:
     BadFileError
         The file is missing, is no file, or its server can't be asked.
     """
+    store = object_store(path)
+    if store is not None:
+        fresh: Freshness = store.look(path, options or {})
+        return fresh
     return _look_remote(path, options or {}) if is_url(path) else _look_local(path)
 
 

@@ -7,7 +7,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import PurePosixPath
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import fsspec
@@ -15,10 +17,12 @@ import fsspec
 from hepcache.errors import BadFilesetError
 
 __all__ = [
-    "find_files", "is_url", "label_directories", "location", "split_tree", "without_credentials",
+    "find_files", "is_url", "label_directories", "location", "object_store", "split_tree",
+    "without_credentials",
 ]  # fmt: skip
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://|^[a-z]+::")
+_STORE = re.compile(r"(?i)^(?:ntpl\+[a-z0-9+]+|rados|daos)://")
 _TREE = re.compile(r"^(?P<path>.*\.root):(?P<tree>[^:]+)$")
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
 _SECRET = re.compile(
@@ -30,6 +34,17 @@ _BEARER = re.compile(r"(?i)(\bbearer(?:\s|%20)+|authorization\W+basic\s+)[\w.~+/
 def is_url(path: str) -> bool:
     """Return whether ``path`` must be read through a remote protocol."""
     return bool(_URL.match(path)) and not path.startswith("file://")
+
+
+def object_store(path: str) -> Any:
+    """Return the module that describes ntuples in object stores, if ``path`` is one; or None.
+
+    The module is in a room above this one, which is why it is found by name,
+    and only when it is needed.
+    """
+    if not _STORE.match(path):
+        return None
+    return import_module("hepcache.objectstore.catalogued")
 
 
 def location(path: str) -> str:

@@ -21,7 +21,7 @@ from hepcache.fileset.describe import (
 )
 from hepcache.fileset.freshness import Freshness, look, storage_options
 from hepcache.fileset.model import FileRecord
-from hepcache.fileset.paths import is_url, location, without_credentials
+from hepcache.fileset.paths import is_url, location, object_store, without_credentials
 from hepcache.fileset.transient import retried
 from hepcache.fileset.ttree import NotPlainError, read_plain_tree
 from hepcache.settings import settings
@@ -64,6 +64,12 @@ def examine(
     path: str, tree: str | None, options: Mapping[str, Any]
 ) -> tuple[FileRecord, Freshness]:
     """Do what :func:`probe` does; return also the file's state, the same before and after."""
+    store = object_store(path)
+    if store is not None:
+        described: tuple[FileRecord, Freshness] = store.examine(
+            path, tree, storage_options(options)
+        )
+        return described
     public = without_credentials(path)
     for _ in range(2):
         before = look(path, storage_options(options))
