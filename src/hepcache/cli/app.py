@@ -17,6 +17,7 @@ from hepcache.cli.doctor import doctor
 from hepcache.cli.explain import explain
 from hepcache.cli.hdf5 import hdf5
 from hepcache.cli.init import init
+from hepcache.cli.objects import objects
 from hepcache.cli.pool import cluster
 from hepcache.cli.recompress import recompress
 from hepcache.cli.report import report
@@ -49,6 +50,7 @@ app.command()(recompress)
 app.add_typer(cache, name="cache")
 app.add_typer(hdf5, name="hdf5")
 app.add_typer(store, name="store")
+app.add_typer(objects, name="objects")
 app.add_typer(cluster, name="cluster")
 app.command()(doctor)
 app.add_typer(bench, name="bench")

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import awkward as ak
+import numpy as np
+import pytest
+import uproot
+
+from hepcache.errors import ConfigurationError, ObjectDamagedError, ObjectStoreError
+from hepcache.objectstore import Store, open_store
+from hepcache.objectstore.anchor import BELOW
+from hepcache.objectstore.export import get_file
+from hepcache.objectstore.metadata import Metadata, load_metadata
+from hepcache.objectstore.ntuple import NTuple
+from hepcache.objectstore.objects import MAPPINGS
+from hepcache.objectstore.resume import JOURNAL
+from hepcache.objectstore.rootfile import FileStore, file_metadata
+from hepcache.objectstore.sealed import sealed_cluster
+from hepcache.objectstore.sink import WriteOptions, write_array
+from hepcache.objectstore.transfer import put_files
+from hepcache.objectstore.upkeep import find_orphans, remove, used_objects, verify
+
+ENTRIES = 3000
+
+
+def events(seed: int, entries: int = ENTRIES) -> ak.Array:
+    draw = np.random.default_rng(seed)
+    counts = draw.integers(0, 4, entries)
+    return ak.Array(
+        {
+            "run": draw.integers(0, 9, entries),
+            "met": draw.normal(size=entries).astype("f4"),
+            "pt": ak.unflatten(draw.exponential(size=counts.sum()), counts),
+            "flag": draw.random(entries) < 0.5,
+            "name": [f"event {one}" for one in range(entries)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two files of one schema, with three clusters each."""
+    place = tmp_path_factory.mktemp("ntuples")
+    found = []
+    for number in range(2):
+        path = place / f"{number}.root"
+        with uproot.recreate(path) as file:
+            data = events(number)
+            ntuple = file.mkrntuple("Events", data[:1000])
+            for start in (1000, 2000):
+                ntuple.extend(data[start : start + 1000])
+        found.append(path)
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(f"ntpl+mem://{tmp_path.name}/zee")
+
+
+def pages_of(store: Store, metadata: Metadata) -> list[list[bytes]]:
+    return [
+        [
+            bytes(page.data)
+            for column in sealed_cluster(store, metadata, number)
+            for page in column.pages
+        ]
+        for number in range(len(metadata.clusters))
+    ]
+
+
+def pages_in_file(path: Path) -> list[list[bytes]]:
+    source = FileStore(path)
+    found = pages_of(source, file_metadata(source, str(path), "Events"))
+    source.close()
+    return found
+
+
+def pages_in_store(store: Store) -> list[list[bytes]]:
+    return pages_of(store, load_metadata(store))
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+@pytest.mark.parametrize("template", [BELOW, WriteOptions().template])
+def test_pages_are_the_same_bit_by_bit_there_and_back(
+    files: list[Path], store: Store, tmp_path: Path, mapping: str, template: str
+) -> None:
+    options = WriteOptions(mapping=mapping, template=template)
+    done = []
+    put = put_files(store, files, options=options, progress=done.append)
+    assert (put.name, put.entries, put.clusters, put.kept_bytes) == ("Events", 6000, 6, 0)
+    assert sum(done) == 6000
+    pages = [page for path in files for page in pages_in_file(path)]
+    assert pages_in_store(store) == pages
+    with NTuple(store) as ntuple:
+        expected = ak.concatenate([events(0), events(1)])
+        assert ak.array_equal(ntuple.arrays(), expected, dtype_exact=False)
+    verdict = verify(store)
+    assert (verdict.entries, verdict.problems, verdict.orphans) == (6000, {}, ())
+    assert JOURNAL not in dict(store.list(".put/"))
+    assert get_file(store, tmp_path / "back.root") == 6000
+    assert pages_in_file(tmp_path / "back.root") == pages
+    with uproot.open(tmp_path / "back.root") as file:
+        assert ak.array_equal(file["Events"].arrays(), expected, dtype_exact=False)
+    with pytest.raises(ConfigurationError, match="--overwrite"):
+        get_file(store, tmp_path / "back.root")
+
+
+@pytest.fixture(autouse=True)
+def _journal_at_each_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hepcache.objectstore.resume.ResumedStore.__init__.__defaults__", (1,))
+
+
+class Stops(Exception):  # noqa: N818 - no error: where a test ends a put
+    pass
+
+
+class StoppingStore:
+    """A store that lets some puts pass, and counts them."""
+
+    def __init__(self, store: Store, puts: int) -> None:
+        self._store, self.left, self.names = store, puts, []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def put(self, name: str, data: bytes) -> None:
+        if self.left <= 0:
+            raise Stops
+        self.left -= 1
+        self.names.append(name)
+        self._store.put(name, data)
+
+
+def test_a_put_that_was_stopped_goes_on(files: list[Path], store: Store) -> None:
+    stopping = StoppingStore(store, 4)
+    options = WriteOptions(puts=1)
+    with pytest.raises(Stops):
+        put_files(stopping, files, options=options)
+    with pytest.raises(ObjectStoreError):
+        load_metadata(store)
+    verdict = verify(store)
+    assert verdict.unfinished
+    assert len(verdict.orphans) == 5  # and the journal
+    again = StoppingStore(store, 100)
+    put = put_files(again, files, options=options)
+    assert put.kept_bytes > 0
+    assert not set(again.names) & set(stopping.names)
+    assert pages_in_store(store) == [one for path in files for one in pages_in_file(path)]
+    assert verify(store).orphans == ()
+
+
+def test_another_put_does_not_go_on(files: list[Path], store: Store) -> None:
+    with pytest.raises(Stops):
+        put_files(StoppingStore(store, 4), files)
+    left = {name for name, _ in store.list(".pages/")}
+    put = put_files(store, files[:1])
+    assert put.kept_bytes == 0
+    assert not left & used_objects(load_metadata(store))
+    assert {name for name, _ in find_orphans(store, load_metadata(store))} == left
+    assert set(remove(store, orphans_only=True)) == left
+    assert pages_in_store(store) == pages_in_file(files[0])
+
+
+def test_a_replaced_ntuple_leaves_orphans_and_then_nothing(
+    files: list[Path], store: Store
+) -> None:
+    put_files(store, files[:1])
+    first = used_objects(load_metadata(store))
+    put_files(store, files[1:])
+    assert pages_in_store(store) == pages_in_file(files[1])
+    assert {name for name, _ in verify(store).orphans} == first
+    store.put("another/ntuple", b"is none of ours")
+    remove(store)
+    assert dict(store.list()) == {"another/ntuple": 15}
+    assert dict(store.list(".pages/")) == {}
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_damage_is_found_and_named(files: list[Path], store: Store, damage: str) -> None:
+    write_array(store, "Events", events(3), WriteOptions(mapping="page", page_bytes=4096))
+    metadata = load_metadata(store)
+    name = metadata.name_of(int(metadata.clusters[0].columns[1].objects[0]))
+    data = bytearray(store.get(name))
+    if damage == "flip":
+        data[len(data) // 2] ^= 4
+    store.delete([name])
+    if damage != "gone":
+        store.put(name, data[:-3] if damage == "cut" else data)
+    verdict = verify(store)
+    assert list(verdict.problems) == [name]
+    with pytest.raises(ObjectStoreError) as caught:
+        NTuple(store).arrays()
+    assert caught.value.name == name
+
+
+def test_objects_that_a_store_has_changed_are_found_after_the_put(
+    files: list[Path], store: Store
+) -> None:
+    class Lying(StoppingStore):
+        def put(self, name: str, data: bytes) -> None:
+            wrong = bytes(data)[:-1] + b"?"
+            self._store.put(name, wrong if name == ".pages/1" else data)
+
+    with pytest.raises(ObjectDamagedError, match="not what was put"):
+        put_files(Lying(store, 0), files)
+
+
+def test_a_tree_is_converted_when_that_is_wanted(store: Store, tmp_path: Path) -> None:
+    data = events(5)[["run", "met", "pt", "flag"]]
+    for number in range(2):
+        with uproot.recreate(tmp_path / f"{number}.root") as file:
+            file.mktree("Events", {name: data[name].type for name in data.fields})
+            file["Events"].extend({name: data[name] for name in data.fields})
+    paths = [tmp_path / "0.root", tmp_path / "1.root"]
+    with pytest.raises(ConfigurationError, match="--convert"):
+        put_files(store, paths)
+    put = put_files(store, paths, convert=True)
+    assert (put.entries, put.converted) == (2 * ENTRIES, True)
+    found = NTuple(store).arrays(["run", "met", "pt", "flag"])
+    assert ak.array_equal(found, ak.concatenate([data, data]), dtype_exact=False)
+
+
+def test_files_that_do_not_belong_together(
+    files: list[Path], store: Store, tmp_path: Path
+) -> None:
+    with uproot.recreate(tmp_path / "other.root") as file:
+        file.mkrntuple("Events", {"other": np.arange(3)})
+    with pytest.raises(ConfigurationError, match=r"other\.root"):
+        put_files(store, [files[0], tmp_path / "other.root"])
+    with pytest.raises(ConfigurationError, match="Events"):
+        put_files(store, files, tree="Runs")
+    (tmp_path / "none.root").write_bytes(b"no ROOT file at all")
+    with pytest.raises(ObjectDamagedError, match=r"none\.root"):
+        put_files(store, [tmp_path / "none.root"])
+    with pytest.raises(ObjectStoreError):
+        load_metadata(store)
