@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -178,3 +179,13 @@ def test_the_table_fits_a_terminal(report):
     assert "10.0x" in text
     assert "50.0 %" in text
     assert "host-1" in text
+
+
+def test_every_field_of_the_json_is_documented(report):
+    words = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    data = report.to_dict()
+    summary, run = data["summaries"][0], data["runs"][0]
+    parts = (data, run, run["chunks"][0], summary, summary["hosts"][0], data["advice"][0])
+    missing = {name for part in parts for name in part if f"`{name}`" not in words}
+    assert missing == set()
+    assert f"(`{data['schema']}`) and `version` ({data['version']})" in words
