@@ -21,7 +21,8 @@ def test_errors_survive_the_way_between_processes(kind: type[errors.HepcacheErro
     )
     own = next(filter(None, inits), None)
     parameters = list(inspect.signature(own).parameters.values())[1:] if own else []
-    values = [{"a.root": "gone"} if p.name == "problems" else f"the {p.name}" for p in parameters]
+    mappings = ("problems", "failures")
+    values = [{"a.root": "gone"} if p.name in mappings else f"the {p.name}" for p in parameters]
     error = kind(*(values or ["what went wrong"]))
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind

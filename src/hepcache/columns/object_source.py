@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -171,6 +172,13 @@ class ObjectSource:
                 if one is not None and one.future is None:
                     future = self.ntuple.begin(sorted(one.names), one.start, one.stop)
                     self._ahead[number] = _Ahead(one.names, one.start, one.stop, future)
+
+    def await_few(self) -> None:
+        """Return when what was expected has come."""
+        with self._turn:
+            ahead = [one.future for one in self._ahead.values()]
+            coming = [one.columns for one in ahead if one is not None]
+        wait(coming)
 
     def forget(self, ranges: Sequence[Range]) -> None:
         """Drop what was expected."""
