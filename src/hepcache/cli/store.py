@@ -20,6 +20,8 @@ store = typer.Typer(
     help="Datasets, runs, subruns, events and products, addressed directly.",
     no_args_is_help=True,
 )
+store.command()(schema)
+store.command()(ingest)
 
 Url = Annotated[
     str,
