@@ -50,7 +50,7 @@ def fileset(nano: Path, suffix: str) -> dict[str, Any]:
             "metadata": {"checkusermeta": True, "someusermeta": "hello"},
         },
         "Data": {
-            "treename": "Events", "files": [str(nano / "nano_tree.root")],
+            "treename": "Events", "files": [str(nano / "nano_tt_v15.root")],
             "metadata": {"checkusermeta": True, "someusermeta2": "world"},
         },
     }  # fmt: skip
