@@ -79,6 +79,13 @@ def test_only_what_is_new_is_sent() -> None:
     assert doc.get_model_by_name("hepcache-numbers").data["chunks_done"] == [5]
 
 
+def test_all_hosts_may_leave() -> None:
+    page, doc = page_of(snapshot())
+    page._monitor.shown = snapshot(0, 0)
+    page.update()
+    assert doc.get_model_by_name("hepcache-load").y_range.factors == []
+
+
 @pytest.mark.parametrize(("hosts", "cells"), [(0, 0), (1, 1), (100, 360)])
 def test_no_host_and_many_hosts(hosts: int, cells: int) -> None:
     _, doc = page_of(snapshot(hosts, cells))

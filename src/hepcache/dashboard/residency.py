@@ -95,7 +95,7 @@ class ResidencyPanel:
         self.figure.height = int(min(90 + 28 * max(rows, 1), 420))
         if (self.figure.x_range.end, self.figure.y_range.start) != (max(width, 1), max(rows, 1)):
             self.figure.x_range.end, self.figure.y_range.start = max(width, 1), max(rows, 1)
-        step = 1 + (rows - 1) // _NAMED
+        step = 1 + max(rows - 1, 0) // _NAMED
         names = {number + 0.5: host for number, host in enumerate(found.hosts)}
         if self.figure.yaxis[0].major_label_overrides != names:
             self.figure.yaxis[0].ticker = FixedTicker(ticks=list(names)[::step])
