@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import htcondor2
 import pytest
 from typer.testing import CliRunner
@@ -50,3 +52,17 @@ def test_a_machine_outside_of_any_pool() -> None:
         del htcondor2.param["COLLECTOR_HOST"]
     assert isinstance(found.exception, ClusterError)
     assert "condor_status" in str(found.exception)
+
+
+def test_certificates_are_written_for_every_role_and_only_once(tmp_path: Path) -> None:
+    directory = tmp_path / "tls"
+    found = CliRunner().invoke(app, ["cluster", "certificates", str(directory)])
+    assert found.exit_code == 0
+    written = sorted(str(one) for one in directory.rglob("*") if one.is_file())
+    assert sorted(found.output.split()) == written
+    assert len(written) == 9
+    assert all(Path(one).stat().st_mode & 0o777 == 0o600 for one in written)
+    authorities = {one.read_text() for one in directory.rglob("hepcache-ca.pem")}
+    assert len(authorities) == 1
+    again = CliRunner().invoke(app, ["cluster", "certificates", str(directory)])
+    assert again.exit_code != 0

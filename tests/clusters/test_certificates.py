@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 from distributed.comm import connect, listen
 
-from hepcache.clusters.certificates import make_certificates, write_worker_files
+from hepcache.clusters.certificates import make_certificates, write_role_files
 
 
 def test_a_role_is_signed_by_the_authority() -> None:
@@ -50,15 +50,15 @@ def test_members_talk_and_strangers_do_not() -> None:
 
 def test_a_workers_files_are_its_owners_alone(tmp_path: Path) -> None:
     security = make_certificates("test").security()
-    paths = write_worker_files(security, tmp_path / "tls")
+    paths = write_role_files(security, tmp_path / "tls", "worker")
     assert [path.stat().st_mode & 0o777 for path in paths] == [0o600] * 3
     assert paths[2].read_text() == security.tls_worker_key
     assert all(security.tls_scheduler_key not in path.read_text() for path in paths)
     with pytest.raises(FileExistsError):
-        write_worker_files(security, tmp_path / "tls")
+        write_role_files(security, tmp_path / "tls", "worker")
 
 
 def test_a_directory_that_others_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     with pytest.raises(PermissionError, match="chmod 700"):
-        write_worker_files(make_certificates("test").security(), tmp_path / "open")
+        write_role_files(make_certificates("test").security(), tmp_path / "open", "worker")

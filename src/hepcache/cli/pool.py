@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,3 +46,27 @@ def script(
     with HTCondorCluster(cores=cores, memory=memory) as made:
         script = made.job_script()
     typer.echo(jsonlib.dumps({"script": script}) if json else script)
+
+
+@cluster.command()
+def certificates(
+    directory: Annotated[Path, typer.Argument(help="Where to: yours alone, made if missing.")],
+    name: Annotated[str, typer.Option(help="Of the cluster, for people who look at them.")] = "",
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
+    ] = False,
+) -> None:
+    """Write new certificates for a cluster that is submitted with condor/submit/*.sub."""
+    from hepcache.clusters.certificates import make_certificates, write_role_files
+
+    security = make_certificates(name or directory.name).security()
+    roles = ("scheduler", "worker", "client")
+    files = {
+        role: [str(path) for path in write_role_files(security, directory / role, role)]
+        for role in roles
+    }
+    if json:
+        typer.echo(jsonlib.dumps(files))
+    else:
+        for path in (path for paths in files.values() for path in paths):
+            typer.echo(path)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from distributed.security import Security
 
-__all__ = ["Certificates", "KeyPair", "make_certificates", "write_worker_files"]
+__all__ = ["Certificates", "KeyPair", "make_certificates", "write_role_files"]
 
 _SKEW = timedelta(hours=1)  # clocks of machines differ
 
@@ -114,25 +114,29 @@ def make_certificates(name: str, *, valid: timedelta = timedelta(days=30)) -> Ce
     )
 
 
-def write_worker_files(security: Security, directory: Path) -> tuple[Path, Path, Path]:
-    """Write what a worker needs of a security that is held in memory.
+def write_role_files(security: Security, directory: Path, role: str) -> tuple[Path, Path, Path]:
+    """Write what one role of a cluster needs of a security that is held in memory.
 
     Parameters
     ----------
     security
-        Dask's, with PEM texts for the role of a worker.
+        Dask's, with PEM texts for the role.
     directory
         Made with mode 0700 where it is missing; the files get mode 0600.
+    role
+        ``scheduler``, ``worker`` or ``client``.
 
     Returns
     -------
     Path, Path, Path
-        The authority's certificate, the worker's, and the worker's key.
+        The authority's certificate, the role's, and the role's key.
 
     Raises
     ------
     PermissionError
         The directory belongs to somebody else, or others can enter it.
+    FileExistsError
+        There are certificates already.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = directory.stat()
@@ -141,10 +145,10 @@ def write_worker_files(security: Security, directory: Path) -> tuple[Path, Path,
             f"{directory} holds private keys and must be yours alone; "
             f"say 'chmod 700 {directory}' or choose another directory"
         )
-    held = security.get_tls_config_for_role("worker")
-    names = {"ca_file": "hepcache-ca.pem", "cert": "hepcache-worker.pem"}
+    held = security.get_tls_config_for_role(role)
+    names = {"ca_file": "hepcache-ca.pem", "cert": f"hepcache-{role}.pem"}
     paths = []
-    for field, name in {**names, "key": "hepcache-worker.key"}.items():
+    for field, name in {**names, "key": f"hepcache-{role}.key"}.items():
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(directory / name, flags, 0o600), "w") as file:
             file.write(held[field])

@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 from distributed.security import Security
 
-from hepcache.clusters.certificates import write_worker_files
+from hepcache.clusters.certificates import write_role_files
 
 __all__ = ["Secrets"]
 
@@ -54,7 +54,7 @@ class Secrets:
             parent = Path(os.path.expandvars(shared)).expanduser()
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory = parent / uuids.uuid4().hex
-        paths = write_worker_files(security, self._directory)
+        paths = write_role_files(security, self._directory, "worker")
         names = [str(path) for path in paths]
         if shared is None:
             self.transferred, names = paths, [path.name for path in paths]
