@@ -18,7 +18,7 @@ from hepcache.eventstore.convert import pack, unpack
 from hepcache.eventstore.engine import Reader, Writer
 from hepcache.eventstore.keys import COLUMN, LARGEST_NUMBER, ROW
 from hepcache.eventstore.schema import Schema, flat_dtype
-from hepcache.eventstore.sealed import SEAL_BYTES, seal, unseal
+from hepcache.eventstore.sealed import seal, unseal, unseal_once
 from hepcache.eventstore.table import Table, join
 
 __all__ = ["Leaf", "Stem", "delete_leaf", "leaves", "load_one", "put_leaves", "put_row", "read"]
@@ -26,9 +26,6 @@ __all__ = ["Leaf", "Stem", "delete_leaf", "leaves", "load_one", "put_leaves", "p
 _MOST_EVENTS = 16384
 _MOST_BYTES = 8 << 20  # of one column's value in a leaf
 _HEAD = 8
-_VERIFIED_LIMIT = 65536
-
-_verified: set[bytes] = set()
 
 
 class Stem:
@@ -66,7 +63,7 @@ class Leaf:
     __slots__ = ("events", "first", "offsets")
 
     def __init__(self, key: bytes, value: memoryview | bytes) -> None:
-        data = _checked(key, value)
+        data = unseal_once(key, value)
         count = int.from_bytes(data[:4], "little")
         self.first = key[-8:]
         self.events: NDArray[np.uint64] = np.frombuffer(data, np.uint64, count, _HEAD)
@@ -88,18 +85,6 @@ class Leaf:
         if self.offsets is None:
             return start, stop
         return int(self.offsets[start]), int(self.offsets[stop])
-
-
-def _checked(key: bytes, value: memoryview | bytes) -> memoryview:
-    """Return a value whose checksum has been looked at once in this process."""
-    seen = key + value[-SEAL_BYTES:]
-    if seen in _verified:
-        return unseal(key, value, check=False)
-    data = unseal(key, value)
-    if len(_verified) >= _VERIFIED_LIMIT:
-        _verified.clear()
-    _verified.add(seen)
-    return data
 
 
 def _leaf_at(view: Reader, stem: Stem, number: bytes) -> Leaf | None:
@@ -153,7 +138,7 @@ def _columns(
             from hepcache.errors import StoreError
 
             raise StoreError(f"key {key.hex()}", "a column is missing from its leaf")
-        data = _checked(key, value) if part else unseal(key, value)
+        data = unseal_once(key, value) if part else unseal(key, value)
         type_ = stem.schema.types[name]
         if flat_dtype(type_) is None:
             # Its arrays are views: keep the bytes alive beyond the engine's view.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hepcache.eventstore.engine import Reader, Writer
 from hepcache.eventstore.keys import EVENTS, LARGEST_NUMBER
-from hepcache.eventstore.sealed import seal, unseal
+from hepcache.eventstore.sealed import seal, unseal, unseal_once
 
 __all__ = ["add", "has", "nearest", "numbers", "remove"]
 
@@ -84,7 +84,7 @@ def has(view: Reader, subrun: bytes, number: int) -> bool:
     found = view.floor(prefix + number.to_bytes(8, "big"), prefix)
     if found is None:
         return False
-    leaf = _leaf(*found)
+    leaf = np.frombuffer(unseal_once(*found), np.uint64)
     wanted = np.uint64(number)
     place = int(leaf.searchsorted(wanted))
     return place < len(leaf) and bool(leaf[place] == wanted)
