@@ -181,6 +181,8 @@ def work(puller: Puller, task: Task, seen: Callable[[int], None] | None = None) 
         if seen is not None:
             seen(len(hand.events))
         if outcome.failures and task.on_error == "stop":
+            # What was asked for is on its way; taken, so that nobody waits to give it.
+            puller.get()
             break
     outcome.ended = time()
     return outcome
