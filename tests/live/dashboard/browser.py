@@ -76,6 +76,12 @@ class BokehPage:
         """Return all words on the page."""
         return str(self._browser.execute_script(_TEXT))
 
+    def wait_for(self, words: str, *, timeout_s: float = 60) -> None:
+        """Wait until words stand on the page; a browser draws a little later than it knows."""
+        WebDriverWait(self._browser, timeout_s, poll_frequency=0.1).until(
+            lambda _: words in self.text(), f"{words!r} is not on the page"
+        )
+
     def links(self) -> list[str]:
         """Return where the page's links lead."""
         script = "return Array.from(document.links, (one) => one.getAttribute('href'))"

@@ -81,7 +81,7 @@ def test_values_are_read_off_the_page_while_a_run_is_on(
     with chromium(tmp_path / "profile", driver=driver, size=(1400, 980)) as browser:
         page = BokehPage(browser, url)
         assert "hepcache" in page.links()
-        assert "no run yet" in page.text()
+        page.wait_for("no run yet")
 
         # The first run reads half of the files: everything is a miss.
         cold = Cycle(files[: FILES // 2], cluster)
@@ -108,7 +108,7 @@ def test_values_are_read_off_the_page_while_a_run_is_on(
         )
         if PICTURES:
             page.screenshot(Path(PICTURES) / "dashboard.png")
-        assert f"/ {FILES}" in page.text()
+        page.wait_for(f"/ {FILES}")
         record = mixed.ended()
         page.wait(f"return {number('is_over')} && {number('events')} == {EVENTS}")
         agrees(page, record)
@@ -119,7 +119,7 @@ def test_values_are_read_off_the_page_while_a_run_is_on(
         page.wait(f"return {number('run')} == '{record.run}' && {number('events')} == {EVENTS}")
         agrees(page, record)
         assert page.data("hepcache-numbers")["origin_bytes"] == [0]
-        assert "100 %" in page.text()
+        page.wait_for("100 %")
         assert page.complaints() == []
 
 
