@@ -52,9 +52,7 @@ def script(
 def certificates(
     directory: Annotated[Path, typer.Argument(help="Where to: yours alone, made if missing.")],
     name: Annotated[str, typer.Option(help="Of the cluster, for people who look at them.")] = "",
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Write new certificates for a cluster that is submitted with condor/submit/*.sub."""
     from hepcache.clusters.certificates import make_certificates, write_role_files
