@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from hepcache.cli.written import Json, told
 
 if TYPE_CHECKING:
     from hepcache.objectstore.store import Store
@@ -60,14 +63,13 @@ def put(
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Read back every object in the end.")
     ] = True,
+    json: Json = False,
 ) -> None:
     """Put ntuples into an object store; sealed pages are copied bit by bit.
 
     Nothing is seen of it before all is there. A put that was interrupted goes on
     where it stopped when the same command is given again.
     """
-    from rich.console import Console
-
     from hepcache.objectstore.anchor import BELOW, BESIDE
     from hepcache.objectstore.sink import WriteOptions
     from hepcache.objectstore.transfer import put_files
@@ -84,10 +86,8 @@ def put(
         )  # fmt: skip
     kept = f", {done.kept_bytes / 1e6:.1f} MB of them were there" if done.kept_bytes else ""
     how = "converted" if done.converted else f"{done.clusters} clusters copied"
-    Console().print(
-        f"{done.name}: {done.entries:,} entries, {how}, {done.nbytes / 1e6:.1f} MB{kept}",
-        highlight=False,
-    )
+    line = f"{done.name}: {done.entries:,} entries, {how}, {done.nbytes / 1e6:.1f} MB{kept}"
+    told({"uri": uri, **asdict(done)}, line, json=json)
 
 
 @objects.command()
@@ -95,21 +95,22 @@ def get(
     uri: Uri,
     file: Annotated[Path, typer.Argument(help="The ROOT file to write.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
+    json: Json = False,
 ) -> None:
     """Write an ntuple of a store to a ROOT file, pages as they are."""
-    from rich.console import Console
-
     from hepcache.objectstore.export import get_file
 
     with _opened(uri) as store, _progress("Getting") as progress:
         entries = get_file(store, file, overwrite=overwrite, progress=progress)
-    Console().print(f"{file}: {entries:,} entries", highlight=False)
+    values = {"uri": uri, "path": str(file), "entries": entries}
+    told(values, f"{file}: {entries:,} entries", json=json)
 
 
 @objects.command("ls")
 def list_objects(
     uri: Uri,
     fields: Annotated[bool, typer.Option("--fields", help="List the fields, too.")] = False,
+    json: Json = False,
 ) -> None:
     """Say what an ntuple in a store consists of."""
     from rich.console import Console
@@ -121,19 +122,24 @@ def list_objects(
     with _opened(uri) as store:
         metadata = load_metadata(store)
     pages = [column for cluster in metadata.clusters for column in cluster.columns]
+    values = {
+        "ntuple": metadata.schema.name,
+        "entries": metadata.entries,
+        "clusters": len(metadata.clusters),
+        "pages": sum(len(one.elements) for one in pages),
+        "page bytes": sum(int(one.nbytes.sum()) for one in pages),
+        "objects besides the anchor": len(used_objects(metadata)),
+        "mapping": metadata.anchor.mapping or "not said",
+        "names": metadata.anchor.template,
+        "UUID": metadata.uuid,
+    }
+    if json:
+        listed = {"fields": list(metadata.schema.names)} if fields else {}
+        told({name.replace(" ", "_"): one for name, one in values.items()} | listed, (), json=True)
+        return
     table = Table(show_header=False)
-    for name, value in (
-        ("ntuple", metadata.schema.name),
-        ("entries", f"{metadata.entries:,}"),
-        ("clusters", f"{len(metadata.clusters):,}"),
-        ("pages", f"{sum(len(one.elements) for one in pages):,}"),
-        ("page bytes", f"{sum(int(one.nbytes.sum()) for one in pages):,}"),
-        ("objects", f"{len(used_objects(metadata)):,} and the anchor"),
-        ("mapping", metadata.anchor.mapping or "not said"),
-        ("names", metadata.anchor.template),
-        ("UUID", metadata.uuid),
-    ):
-        table.add_row(name, value)
+    for name, value in values.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
     console = Console()
     console.print(table)
     if fields:
@@ -142,7 +148,7 @@ def list_objects(
 
 
 @objects.command()
-def verify(uri: Uri) -> None:
+def verify(uri: Uri, json: Json = False) -> None:
     """Read every page of an ntuple, and find objects that belong to none.
 
     The exit code is 1 if anything is missing or damaged.
@@ -153,6 +159,9 @@ def verify(uri: Uri) -> None:
 
     with _opened(uri) as store, _progress("Verifying") as progress:
         verdict = look(store, progress)
+    if json:
+        told({"uri": uri, **asdict(verdict)}, (), json=True)
+        raise typer.Exit(1 if verdict.problems else 0)
     console = Console(highlight=False)
     console.print(
         f"{verdict.entries:,} entries, {verdict.pages:,} pages, {verdict.objects:,} objects, "
@@ -179,21 +188,20 @@ def rm(
         typer.Option("--orphans", help="Only objects that a killed or replaced put has left."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: Json = False,
 ) -> None:
     """Remove an ntuple from a store, or what does not belong to it.
 
     Not while a put to the same URI is under way: its objects belong to nothing yet.
     """
-    from rich.console import Console
-
     from hepcache.objectstore.upkeep import remove
 
     what = "the orphans at" if orphans else "the ntuple"
     if not yes:
-        typer.confirm(f"Remove {what} {uri}?", abort=True)
+        typer.confirm(f"Remove {what} {uri}?", abort=True, err=json)
     with _opened(uri) as store:
         gone = remove(store, orphans_only=orphans)
-    Console().print(f"{len(gone)} objects removed", highlight=False)
+    told({"uri": uri, "removed": list(gone)}, f"{len(gone)} objects removed", json=json)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hepcache.cli.store_ingest import ingest, schema
+from hepcache.cli.written import Json, told
 
 if TYPE_CHECKING:
     from hepcache.eventstore import Store
@@ -28,7 +29,6 @@ Url = Annotated[
     typer.Argument(help="A directory, file:///path, or a cluster's tls:// or tcp:// address."),
 ]
 Scheduler = Annotated[str, typer.Argument(help="Address of the Dask scheduler, tls:// or tcp://.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 @contextmanager
@@ -65,6 +65,7 @@ def serve(
     sync: Annotated[
         bool, typer.Option(help="Have every write on the disk before it is acknowledged.")
     ] = True,
+    json: Json = False,
 ) -> None:
     """Serve an event store from the workers of a Dask cluster.
 
@@ -76,8 +77,11 @@ def serve(
     with _client(scheduler) as client:
         found = begin(client, str(directory), shards=shards, replicas=replicas, sync=sync)
     servers = sorted({one for _, _, names in found["entries"] for one in names})
-    typer.echo(f"{found['shards']} shards on {len(servers)} servers: {', '.join(servers)}")
-    typer.echo(f"Connect with hepcache.eventstore.connect({scheduler!r})")
+    lines = (
+        f"{found['shards']} shards on {len(servers)} servers: {', '.join(servers)}",
+        f"Connect with hepcache.eventstore.connect({scheduler!r})",
+    )
+    told({"url": scheduler, "shards": found["shards"], "servers": servers}, lines, json=json)
 
 
 @store.command("ls")
@@ -85,16 +89,18 @@ def list_items(
     url: Url,
     path: Annotated[str, typer.Argument(help="DATASET, or DATASET:RUN[/SUBRUN[/EVENT]].")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Lines at most.")] = 100,
+    json: Json = False,
 ) -> None:
     """List what a container holds: nested datasets, numbers, products with their types."""
     from itertools import islice
 
     with _opened(url) as opened:
         lines = _listed(opened, path)
-        for line in islice(lines, limit):
-            typer.echo(line)
-        if next(lines, None) is not None:
-            typer.echo(f"... more than {limit}; see --limit", err=True)
+        shown = list(islice(lines, limit))
+        more = next(lines, None) is not None
+    told({"path": path, "items": shown, "more": more}, shown, json=json)
+    if more:
+        typer.echo(f"... more than {limit}; see --limit", err=True)
 
 
 def _listed(opened: Store, path: str) -> Iterator[str]:
@@ -142,16 +148,18 @@ def info(url: Url, json: Json = False) -> None:
 
 
 @store.command()
-def verify(url: Url) -> None:
+def verify(url: Url, json: Json = False) -> None:
     """Read everything and compare checksums; the exit code is 1 if a value is damaged."""
     with _opened(url) as opened:
-        typer.echo(f"{opened.verify()} values are whole")
+        whole = opened.verify()
+    told({"url": url, "values": whole}, f"{whole} values are whole", json=json)
 
 
 @store.command()
 def drain(
     scheduler: Scheduler,
     servers: Annotated[list[str], typer.Argument(help="Names of workers, as info shows them.")],
+    json: Json = False,
 ) -> None:
     """Move everything away from servers, while in use, so that they can be stopped."""
     from hepcache.eventstore.service import drain as move
@@ -163,18 +171,14 @@ def drain(
     if stuck:
         typer.echo(f"hepcache: still hold shards: {', '.join(stuck)}", err=True)
         raise SystemExit(1)
-    typer.echo(f"{', '.join(servers)} can be stopped")
-
-
-store.command()(schema)
-store.command()(ingest)
+    told({"drained": servers}, f"{', '.join(servers)} can be stopped", json=json)
 
 
 @store.command()
-def shutdown(scheduler: Scheduler) -> None:
+def shutdown(scheduler: Scheduler, json: Json = False) -> None:
     """Stop serving; what was written stays in the workers' directories."""
     from hepcache.eventstore.service import shutdown as stop
 
     with _client(scheduler) as client:
         stop(client)
-    typer.echo("Stopped; the shards stay where they are")
+    told({"stopped": scheduler}, "Stopped; the shards stay where they are", json=json)
