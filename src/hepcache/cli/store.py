@@ -87,7 +87,9 @@ def serve(
 @store.command("ls")
 def list_items(
     url: Url,
-    path: Annotated[str, typer.Argument(help="DATASET, or DATASET:RUN[/SUBRUN[/EVENT]].")] = "",
+    path: Annotated[
+        str, typer.Argument(help="DATASET, or DATASET:RUN, with /SUBRUN and /EVENT behind it.")
+    ] = "",
     limit: Annotated[int, typer.Option(min=1, help="Lines at most.")] = 100,
     json: Json = False,
 ) -> None:
