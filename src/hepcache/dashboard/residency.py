@@ -83,9 +83,11 @@ class ResidencyPanel:
         rows, width = found.cells.shape
         self._axes(found, rows, width)
         # Bokeh's images begin at the lower edge of an axis, which points down here.
+        columns = {"cells": found.cells, "held": found.held, "width": width, "rows": rows}
+        # A browser gives the whole page up over an image without a pixel.
         self.source.data = {
-            "cells": [found.cells], "held": [found.held], "width": [width], "rows": [rows],
-        }  # fmt: skip
+            name: [one] if found.cells.size else [] for name, one in columns.items()
+        }
 
     def _axes(self, found: SegmentMap, rows: int, width: int) -> None:
         self.figure.title.text = (

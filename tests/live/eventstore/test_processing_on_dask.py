@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,21 +64,3 @@ def test_failing_events_are_named(store: Store, client: Any) -> None:
 
     with pytest.raises(FailedEventsError, match="run 1, subrun 3, event 77: ValueError: bad"):
         store.process("nova", fail, products=["slice"], client=client)
-
-
-def test_what_a_killed_worker_had_is_processed_again(
-    store: Store, client: Any, tmp_path: Path
-) -> None:
-    mark = str(tmp_path / "died")
-
-    def die_once(events: EventBatch) -> dict[str, Any]:
-        import pathlib
-
-        if 300 in events.event.tolist() and not pathlib.Path(mark).exists():
-            pathlib.Path(mark).touch()
-            os.kill(os.getpid(), 9)
-        return {"ids": events.ids()}
-
-    done = store.process("nova", die_once, products=["slice"], client=client, load_batch=256)
-    assert Path(mark).exists()
-    assert sorted(done.value["ids"]) == EXPECTED

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.live.objects.servers import Ceph, run_python
+from tests.live.objects.servers import Ceph
 from tests.objectstore.contract import StoreContract
 
 from hepcache.errors import ObjectMissingError, ObjectStoreError
@@ -100,45 +100,3 @@ def test_an_osd_that_stays_away_is_named(ceph: Ceph, tmp_path: Path) -> None:
         ceph.osd.process.send_signal(signal.SIGCONT)
     again = open_store(ceph.uri(f"{tmp_path.name}/zee"))
     assert again.get("1") == DATA
-
-
-PUT = """
-import sys
-from hepcache.objectstore import open_store
-store = open_store(sys.argv[1])
-for number in range(10_000):
-    store.put(f"{number}", bytes([number % 256]) * 3_000_000)
-    print(number, flush=True)
-store.put_anchor("anchor", b"all is there")
-"""
-
-
-@pytest.mark.parametrize("victim", ["client", "osd"])
-def test_what_is_killed_in_mid_put_leaves_whole_objects_and_no_anchor(
-    ceph: Ceph, tmp_path: Path, victim: str
-) -> None:
-    uri = ceph.uri(f"{tmp_path.name}/zee")
-    client = run_python(PUT, uri)
-    assert client.stdout is not None
-    for line in client.stdout:
-        if int(line) == 8:
-            break
-    if victim == "osd":
-        ceph.osd.kill()
-        ceph.osd.start()
-        # librados sends again what the OSD had not acknowledged: the client goes on.
-        more = [int(line) for line, _ in zip(client.stdout, range(5), strict=False)]
-        assert more == sorted(more)
-        assert len(more) == 5
-    client.send_signal(signal.SIGKILL)
-    client.stdout.close()
-    client.wait(timeout=60)
-    store = open_store(uri)
-    found = dict(store.list())
-    assert "anchor" not in found
-    assert len(found) >= 9
-    for name, size in found.items():
-        assert size == 3_000_000
-        assert store.get(name) == bytes([int(name) % 256]) * 3_000_000
-    store.delete(list(found))
-    assert dict(store.list()) == {}
