@@ -144,8 +144,8 @@ def test_preprocessing(nano: Path, align_clusters: bool) -> None:
 def test_results_as_values(nano: Path, executor: str) -> None:
     options = {"schema": NanoAODSchema, "use_result_type": True, "skipbadfiles": True}
     run = compat.Runner(getattr(compat, executor)(status=False), **options)
-    work = {"ZJets": good(nano)["ZJets"]}, made("ProcessorABC"), "Events"
-    found = run(*work), run.run(*work)
+    work = {"ZJets": good(nano)["ZJets"]}, made("ProcessorABC")
+    found = run(*work, treename="Events"), run.run(*work, treename="Events")
     assert all(isinstance(one, compat.Ok) for one in found)
     # As in coffea, run() says more than the output.
     for out in (found[0].unwrap(), found[1].unwrap()["out"]):
