@@ -61,7 +61,7 @@ def test_a_second_warming_reads_nothing(
     assert {"Jet_pt", "Jet_flag", "Jet_id", "met"} <= set(cold["columns"])
     assert cold["origin_bytes"] > 0
     assert (cold["chunks"], cold["events"], cold["not_kept_bytes"]) == (4, 4000, 0)
-    assert set(cold["hosts"]) == {"host-0", "host-1"}
+    assert set(cold["hosts"]) <= {"host-0", "host-1"}
     code, out, err = hepcache(*arguments, "--columns", "Jet_*,met", "--json")
     hot = json.loads(out)
     assert (code, hot["origin_bytes"], hot["stored_bytes"], hot["hit_ratio"]) == (0, 0, 0, 1.0)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -186,12 +187,12 @@ def test_a_host_that_comes_back_has_its_own_again(
     with cluster.client() as client:
         run = runner(client)
         bounded(run, files, sums)
-        before = {(one.path, one.start): one.host for one in run.run_record.chunks}
-        assert set(before.values()) == {"host-0", "host-1"}
-        cluster.kill_host("host-1")
+        # Of four short chunks one host may have taken all: that is the one to lose.
+        lost = Counter(chunk.host for chunk in run.run_record.chunks).most_common(1)[0][0]
+        cluster.kill_host(lost)
         bounded(run, files, sums)
-        assert {chunk.host for chunk in run.run_record.chunks} == {"host-0"}
-        cluster.add_host("host-1")
+        assert {chunk.host for chunk in run.run_record.chunks} == {"host-0", "host-1"} - {lost}
+        cluster.add_host(lost)
         client.wait_for_workers(2, timeout=BOUND_S)
         bounded(run, files, sums)
         # Its columns are held twice now: it may have any part of what it had, and reads nothing.

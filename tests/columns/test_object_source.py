@@ -9,8 +9,9 @@ import awkward as ak
 import numpy as np
 import pytest
 
-from hepcache.columns import Counted, Flat, Nested, ObjectSource, TreeRef, forget_sources
+from hepcache.columns import Counted, Flat, Nested, TreeRef, forget_sources
 from hepcache.columns.column import from_entry, to_entry
+from hepcache.columns.object_source import object_source
 from hepcache.errors import BadFileError, OriginError, UnknownColumnError
 from hepcache.fileset import look
 from hepcache.fileset.probe import probe
@@ -77,7 +78,7 @@ def test_what_is_wrong_is_said(array: ak.Array) -> None:
 
 def test_columns_and_their_cached_form(array: ak.Array) -> None:
     put("ntpl+mem://columns/a", array)
-    source = ObjectSource(ref_of("ntpl+mem://columns/a"))
+    source = object_source(ref_of("ntpl+mem://columns/a"))
     log = ReadLog()
     for low, high in [(0, N), (100, 2000), (5, 5)]:
         found = source.read(array.fields, low, high, log)
@@ -96,7 +97,7 @@ def test_columns_and_their_cached_form(array: ak.Array) -> None:
 
 def test_what_was_expected_is_not_asked_for_again(array: ak.Array) -> None:
     put("ntpl+mem://ahead/a", array)
-    source = ObjectSource(ref_of("ntpl+mem://ahead/a"))
+    source = object_source(ref_of("ntpl+mem://ahead/a"))
     ranges = source.ranges(["run", "Jet_pt"], 0, N)
     source.expect(ranges)
     log, again = ReadLog(), ReadLog()
@@ -114,7 +115,7 @@ def test_an_ntuple_that_was_replaced_is_noticed(array: ak.Array) -> None:
     ref = ref_of("ntpl+mem://replaced/b")
     put("ntpl+mem://replaced/b", array)
     with pytest.raises(OriginError, match="replaced while"):
-        ObjectSource(ref)
+        object_source(ref)
 
 
 def test_lists_with_a_cardinality_share_its_counts(shared_data: Path) -> None:
@@ -131,7 +132,7 @@ def test_lists_with_a_cardinality_share_its_counts(shared_data: Path) -> None:
         for number, cluster in enumerate(metadata.clusters):
             writer.write_cluster(cluster.entries, sealed_cluster(ntuple.store, metadata, number))
         writer.commit(metadata.footer.extension)
-    source = ObjectSource(ref_of("ntpl+mem://muons/a"))
+    source = object_source(ref_of("ntpl+mem://muons/a"))
     assert source.counter("Muon_pt") == "nMuon"
     assert source.counter("nMuon") is None
     found = source.read(["nMuon", "Muon_pt", "Muon_charge"], 100, 900, ReadLog())

@@ -83,19 +83,33 @@ def test_every_branch_of_real_files(shared_data: Path, kind: str) -> None:
     source.close()
 
 
-def test_rntuple_columns(shared_data: Path) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_rntuple_columns(shared_data: Path, *, ahead: bool) -> None:
     path = next((shared_data / "nanoaod").glob("Run2012*rntuple*.root"))
     with uproot.open(path) as file:
         tree = file["Events"]
         names = [key for key in list(tree.keys()) if "." not in key and not key.startswith("_")]
         expected = {name: tree[name].array(entry_start=10, entry_stop=90) for name in names}
         ref = tree_ref(path, (0, tree.num_entries))
-    source = UprootSource(ref)
-    found = source.read(names, 10, 90, ReadLog())
+    source = open_source(ref)
+    assert all(source.has(name) for name in names)
+    assert not source.has("nothing")
+    log = ReadLog()
+    source.account(ReadLog())
+    wanted = source.ranges(names, 10, 90) if ahead else []
+    source.expect(wanted)
+    source.await_few()
+    found = source.read(names, 10, 90, log)
+    source.forget(wanted)
+    counters = source.read(sorted({one.counter for one in found.values()
+                                   if isinstance(one, Counted)}), 10, 90, ReadLog())  # fmt: skip
     for name, column in found.items():
-        mine = layout_of(from_entry(to_entry(column)), None)
+        again = from_entry(to_entry(column))
+        counts = layout_of(counters[again.counter], None) if isinstance(again, Counted) else None
+        mine = layout_of(again, counts)
         assert ak.array_equal(mine, expected[name], equal_nan=True), name
-    source.close()
+    assert 0 < log.used_bytes <= log.origin_bytes <= path.stat().st_size
+    forget_sources()
 
 
 def test_unknown_column_names_near_ones(zstd_path: Path) -> None:

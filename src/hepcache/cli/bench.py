@@ -14,13 +14,13 @@ import typer
 from typer.core import TyperGroup
 
 from hepcache.bench.frame import BENCHMARKS, load, progress, stdout_for_result
+from hepcache.cli.written import Json
 
 if TYPE_CHECKING:
     from hepcache.report import CycleReport
 
 __all__ = ["bench", "benchmark_command", "write_report"]
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Finish within 45 s on two cores.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory for result.json and reports.")]
 

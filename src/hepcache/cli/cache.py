@@ -12,7 +12,6 @@ from hepcache.cli.caches import (
     Dataset,
     Directory,
     File,
-    Json,
     caches_of,
     examples,
     selected,
@@ -20,6 +19,7 @@ from hepcache.cli.caches import (
 from hepcache.cli.holdings import info_of, info_table, line_of, list_table, occupancy_table
 from hepcache.cli.upkeep import clear, evict, verify
 from hepcache.cli.warm import warm
+from hepcache.cli.written import Json
 
 if TYPE_CHECKING:
     from hepcache.cache import ColumnCache

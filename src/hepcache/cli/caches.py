@@ -16,7 +16,6 @@ __all__ = [
     "Dataset",
     "Directory",
     "File",
-    "Json",
     "bytes_of",
     "caches_of",
     "examples",
@@ -42,7 +41,6 @@ File = Annotated[
 Column = Annotated[
     list[str] | None, typer.Option("--column", help="Only such columns, as 'Jet_*'.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 def examples(*commands: str) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hepcache.cli.written import Json
+
 if TYPE_CHECKING:
     from hepcache.fileset import Catalogue, FileRecord
 
@@ -22,7 +24,6 @@ CatalogueFile = Annotated[
     Path | None,
     typer.Option("--catalogue", help="Its file (default: setting hepcache.catalogue)."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 @catalogue.command("show")

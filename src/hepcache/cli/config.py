@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from hepcache.cli.written import Json
+
 __all__ = ["config"]
 
 config = typer.Typer(
@@ -25,9 +27,7 @@ def show(
     changed: Annotated[
         bool, typer.Option("--changed", help="Only what is not as by default.")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Show every setting with its value and its source.
 

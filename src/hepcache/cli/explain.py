@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hepcache.cli.report import Json, Source, read_report
+from hepcache.cli.report import Source, read_report
+from hepcache.cli.written import Json
 
 __all__ = ["explain"]
 

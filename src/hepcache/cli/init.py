@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hepcache.cli.written import Json
+
 if TYPE_CHECKING:
     from hepcache.doctor.places import Place
 
@@ -34,9 +36,7 @@ def init(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that is there.")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Look at this machine's disks and mounts, and write a configuration that suits them.
 

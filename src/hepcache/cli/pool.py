@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hepcache.cli.written import Json
+from hepcache.cli.written import Json, told
 
 __all__ = ["cluster"]
 
@@ -45,7 +45,7 @@ def script(
 
     with HTCondorCluster(cores=cores, memory=memory) as made:
         script = made.job_script()
-    typer.echo(jsonlib.dumps({"script": script}) if json else script)
+    told({"script": script}, script, json=json)
 
 
 @cluster.command()
@@ -63,8 +63,4 @@ def certificates(
         role: [str(path) for path in write_role_files(security, directory / role, role)]
         for role in roles
     }
-    if json:
-        typer.echo(jsonlib.dumps(files))
-    else:
-        for path in (path for paths in files.values() for path in paths):
-            typer.echo(path)
+    told(files, (path for paths in files.values() for path in paths), json=json)

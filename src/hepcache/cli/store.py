@@ -129,24 +129,20 @@ def _listed(opened: Store, path: str) -> Iterator[str]:
 @store.command()
 def info(url: Url, json: Json = False) -> None:
     """Show the shards: engine, keys, bytes, and the servers of a service."""
-    import json as jsonlib
-
     from hepcache.report.units import bytes_text, count_text
 
     with _opened(url) as opened:
         found = opened.info()
-    if json:
-        typer.echo(jsonlib.dumps(found))
-        return
     shards = found["shards"]
+    lines = []
     for number, shard in enumerate(shards):
         where = f" on {', '.join(shard['servers'])}" if "servers" in shard else ""
-        typer.echo(
+        lines.append(
             f"shard {number:4}: {shard['engine']}, {count_text(shard['keys'])} keys, "
             f"{bytes_text(shard['size_bytes'])}{where}"
         )
     total = bytes_text(sum(one["size_bytes"] for one in shards))
-    typer.echo(f"{len(shards)} shards, {total}")
+    told(found, [*lines, f"{len(shards)} shards, {total}"], json=json)
 
 
 @store.command()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hepcache.cli.written import Json
+
 if TYPE_CHECKING:
     from hepcache.eventstore.ingestion import FileFormat, Ingested
 
@@ -28,7 +30,7 @@ def schema(
     include: Include = None,
     exclude: Exclude = None,
     every: Annotated[bool, typer.Option("--all", help="Classes without rows, too.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Show the classes of products that a file holds, as they would be ingested.
 
@@ -70,7 +72,7 @@ def ingest(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes, a file each [default: cores].")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Write the events of files, and a product per class, into a dataset.
 

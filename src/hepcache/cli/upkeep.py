@@ -15,12 +15,12 @@ from hepcache.cli.caches import (
     Dataset,
     Directory,
     File,
-    Json,
     bytes_of,
     caches_of,
     seconds_of,
     selected,
 )
+from hepcache.cli.written import Json
 
 if TYPE_CHECKING:
     from hepcache.cache import ColumnCache

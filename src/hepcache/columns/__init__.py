@@ -2,7 +2,6 @@
 
 from hepcache.columns.column import Column, Counted, Flat, Nested
 from hepcache.columns.names import columns_of, expand
-from hepcache.columns.object_source import ObjectSource
 from hepcache.columns.reader import Reader
 from hepcache.columns.source import Source, TreeRef
 from hepcache.columns.uproot_source import UprootSource, column_names, forget_sources, open_source
@@ -12,7 +11,6 @@ __all__ = [
     "Counted",
     "Flat",
     "Nested",
-    "ObjectSource",
     "Reader",
     "Source",
     "TreeRef",

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from hepcache.cache.model import Entry
 
-__all__ = ["Column", "Counted", "Flat", "Nested", "from_entry", "joined", "to_entry"]
+__all__ = [
+    "Column", "Counted", "Flat", "Nested", "from_entry", "from_layout", "joined", "to_entry",
+]  # fmt: skip
 
 Values: TypeAlias = NDArray[Any]
 Offsets: TypeAlias = NDArray[np.int64]
@@ -104,6 +106,23 @@ class Nested:
 
 
 Column: TypeAlias = Flat | Counted | Nested
+
+
+def from_layout(layout: ak.contents.Content, counter: str | None) -> Column:
+    """Return a layout as a column.
+
+    Parameters
+    ----------
+    layout
+        What was read.
+    counter
+        The column of the lengths of its lists, if it is one of lists of numbers.
+    """
+    if counter is not None and isinstance(layout, ak.contents.ListOffsetArray):
+        low, high = layout.offsets[0], layout.offsets[-1]
+        return Counted(int(layout.length), np.asarray(layout.content.data[low:high]), counter)
+    plain = isinstance(layout, ak.contents.NumpyArray) and layout.data.ndim == 1
+    return Flat(layout.data) if plain and not layout.parameters else Nested(layout)
 
 
 def to_entry(column: Column) -> Entry:

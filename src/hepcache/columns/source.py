@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from hepcache.columns.column import Column
 from hepcache.columns.tablefile import BlobStore
+from hepcache.columns.transport import Range
 from hepcache.telemetry import ReadLog
 
 __all__ = ["Source", "TreeRef"]
@@ -57,7 +58,15 @@ class TreeRef:
 
 
 class Source(Protocol):
-    """Reads columns at the origin."""
+    """Reads columns at the origin, and fetches ahead what will be read."""
+
+    @property
+    def tree(self) -> Any:
+        """The tree as uproot describes it, as far as what is read needs it."""
+
+    @property
+    def whole_tree(self) -> Any:
+        """The tree as uproot has it, parsed when it is asked for."""
 
     def read(self, names: Sequence[str], start: int, stop: int, log: ReadLog) -> dict[str, Column]:
         """Return columns of the entries ``start`` to ``stop``.
@@ -83,3 +92,26 @@ class Source(Protocol):
     def counter(self, name: str) -> str | None:
         """Return the column that holds the lengths of a column's lists, if one does."""
         ...
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a column of this name."""
+        ...
+
+    def ranges(self, names: Sequence[str], start: int, stop: int) -> list[Range]:
+        """Return what :meth:`read` will need, to be expected; the second number is bytes."""
+        ...
+
+    def expect(self, ranges: Sequence[Range]) -> None:
+        """Begin to fetch what will be read."""
+
+    def await_few(self) -> None:
+        """Return when little of what was expected is still to come."""
+
+    def forget(self, ranges: Sequence[Range]) -> None:
+        """Drop what was expected and not read."""
+
+    def account(self, log: ReadLog) -> None:
+        """Count in ``log`` what was asked of the origin since the last call."""
+
+    def close(self) -> None:
+        """Let go of the origin."""

@@ -16,11 +16,11 @@ import uproot
 from uproot.behaviors.RNTuple import HasFields
 
 from hepcache.columns.baskets import Basket, Piece, coalesced, decoded
-from hepcache.columns.column import Column, Counted, Flat, Nested, Values
-from hepcache.columns.object_source import ObjectSource
+from hepcache.columns.column import Column, Counted, Flat, Values, from_layout
+from hepcache.columns.object_source import file_source, object_source
 from hepcache.columns.origin import Origin, open_origin
 from hepcache.columns.plan import Plan, counter_of, plan, stored
-from hepcache.columns.source import TreeRef
+from hepcache.columns.source import Source, TreeRef
 from hepcache.columns.table import Table
 from hepcache.columns.tablefile import tree_table
 from hepcache.columns.transport import Range
@@ -35,7 +35,7 @@ __all__ = ["UprootSource", "column_names", "forget_sources", "open_source"]
 # Trees stay open in the process from chunk to chunk; few, because what uproot
 # makes of one of 2656 branches takes most of a second and tens of MB.
 _KEEP_OPEN = 4
-_open: OrderedDict[TreeRef, UprootSource | ObjectSource] = OrderedDict()
+_open: OrderedDict[TreeRef, Source] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -75,6 +75,16 @@ class UprootSource:
         """The tree as uproot has it, parsed when it is asked for."""
         with self._turn:
             return self._file[self.ref.tree] if isinstance(self.tree, Table) else self.tree
+
+    def best(self) -> Source:
+        """Return what reads this tree best: an ntuple is read by pages."""
+        if not isinstance(self.tree, HasFields):
+            return self
+        try:
+            return file_source(self.ref, self._origin, self.tree)
+        except BaseException:
+            self.close()
+            raise
 
     def _check(self) -> None:
         if self.ref.validator:
@@ -126,7 +136,7 @@ class UprootSource:
         for name in names:
             counter = self.counter(name)
             if name in layouts:
-                columns[name] = _column(layouts[name], counter)
+                columns[name] = from_layout(layouts[name], counter)
             elif counter is None:
                 columns[name] = Flat(values[name])
             else:
@@ -208,12 +218,6 @@ class UprootSource:
     ) -> dict[str, ak.contents.Content]:
         """Return what uproot makes of columns that can't be read directly."""
         options = {"entry_start": start, "entry_stop": stop}
-        if names and isinstance(self.tree, HasFields):
-            # One call: uproot walks all fields of an RNTuple in each.
-            wanted, came = set(names), self._origin.read_bytes
-            record = self.tree.arrays(filter_name=wanted.__contains__, **options).layout
-            log.used_bytes += self._origin.read_bytes - came
-            return {name: record.content(name) for name in names}
         baskets = [one for name in names for one in stored(self._branch(name), start, stop)]
         log.used_bytes += sum(basket.nbytes for basket in baskets)
         ranges = [(piece.start, piece.length) for piece in self._pieces(baskets)]
@@ -231,20 +235,13 @@ class UprootSource:
         self._origin.close()
 
 
-def _column(layout: ak.contents.Content, counter: str | None) -> Column:
-    if counter is not None and isinstance(layout, ak.contents.ListOffsetArray):
-        packed = layout.to_ListOffsetArray64(True)
-        content = packed.content[: packed.offsets[-1]]
-        return Counted(int(packed.length), content.data, counter)
-    plain = isinstance(layout, ak.contents.NumpyArray) and layout.data.ndim == 1
-    return Flat(layout.data) if plain and not layout.parameters else Nested(layout)
+def _new_source(ref: TreeRef) -> Source:
+    if is_store_uri(ref.path):
+        return object_source(ref)
+    return UprootSource(ref).best()
 
 
-def _new_source(ref: TreeRef) -> UprootSource | ObjectSource:
-    return ObjectSource(ref) if is_store_uri(ref.path) else UprootSource(ref)
-
-
-def open_source(ref: TreeRef) -> UprootSource | ObjectSource:
+def open_source(ref: TreeRef) -> Source:
     """Return the open source of a tree; recently used ones stay open.
 
     Parameters

@@ -21,7 +21,7 @@ from hepcache.objectstore.together import read_in_threads
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["FileStore", "anchor_in_file", "file_metadata", "open_in_file"]
+__all__ = ["FileStore", "anchor_in_file", "file_metadata", "only_file", "open_in_file"]
 
 _CONCURRENCY = 4
 
@@ -121,7 +121,7 @@ def file_metadata(store: Store, path: str, tree: str) -> Metadata:
     """
     with uproot.open(path) as directory:
         anchor = anchor_in_file(directory[tree])
-    return load_metadata(store, anchor, _only)
+    return load_metadata(store, anchor, only_file)
 
 
 def open_in_file(path: str, tree: str, options: Options | None = None) -> NTuple:
@@ -147,7 +147,8 @@ def open_in_file(path: str, tree: str, options: Options | None = None) -> NTuple
         raise
 
 
-def _only(number: int) -> str:
+def only_file(number: int) -> str:
+    """Return the name of the only object there is, if that is what is meant."""
     if number != IN_FILE:
         raise ValueError(f"locator of object {number} in a file")
     return ""

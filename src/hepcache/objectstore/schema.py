@@ -2,7 +2,7 @@
 
 This is the only module that leans on uproot's classes for RNTuple: its
 readers of the header's records, and its rules for making awkward forms of
-fields. ``tests/objectstore/test_schema.py`` compares what comes out with
+fields. ``tests/objectstore/test_real_files.py`` compares what comes out with
 uproot's own reading, so that a release that changes them is noticed.
 """
 
@@ -190,6 +190,15 @@ class Schema:
     def names(self) -> list[str]:
         """Names of the top-level fields."""
         return list(self._top)
+
+    @cached_property
+    def cardinalities(self) -> dict[str, str]:
+        """Top-level fields that count the items of lists, by the form key of these lists."""
+        return {
+            (self.form(name)[0].form_key or "").removesuffix("-cardinality"): name
+            for name, field in self._top.items()
+            if field.record.type_name.startswith("ROOT::RNTupleCardinality")
+        }
 
     @cached_property
     def _top(self) -> dict[str, Any]:

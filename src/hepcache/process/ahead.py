@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from hepcache.cache import ColumnCache
 from hepcache.cache.model import ColumnKey
 from hepcache.chunks.segments import overlapping
-from hepcache.columns import ObjectSource, TreeRef, UprootSource, open_source
+from hepcache.columns import Source, TreeRef, open_source
 from hepcache.columns.transport import Range
 from hepcache.settings import settings
 
@@ -66,7 +66,7 @@ class Next:
 class _Expected:
     """What was fetched ahead for one segment."""
 
-    source: UprootSource | ObjectSource
+    source: Source
     ranges: list[Range]
 
     @property
@@ -88,9 +88,7 @@ class Lookout:
     its own, because it may have to open a file.
     """
 
-    def __init__(
-        self, open_source: Callable[[TreeRef], UprootSource | ObjectSource] = open_source
-    ) -> None:
+    def __init__(self, open_source: Callable[[TreeRef], Source] = open_source) -> None:
         self._open_source = open_source
         self._expected: dict[Segment, _Expected] = {}
         self._learned: dict[str, tuple[frozenset[str], frozenset[str]]] = {}

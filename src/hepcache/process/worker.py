@@ -196,9 +196,10 @@ def note_chunk(record: ChunkRecord) -> None:
     """Count a chunk, and what it read towards the host's refill rate, and of its time."""
     global _refilled_bytes, _refilled_s, _read_share
     passed_s = record.open_s + record.process_s
-    _read_share = (_read_share + record.read_s / max(passed_s, record.read_s, 1e-9)) / 2
+    share = record.read_s / max(passed_s, record.read_s, 1e-9)
     missed = sum(size for cause, size in record.cause_bytes.items() if cause != "hit")
     with _lock:
+        _read_share = (_read_share + share) / 2
         _tally.count(record)
         if missed:
             _refilled_bytes += missed

@@ -71,6 +71,11 @@ class CycleReport(Sequence[RunRecord]):
         )
 
     @property
+    def shown(self) -> tuple[int, ...]:
+        """Numbers of the cycles that figures show: the first, the second and the last."""
+        return tuple(sorted({1, 2, len(self)} & set(range(1, len(self) + 1))))
+
+    @property
     def problems(self) -> dict[str, str]:
         """Files skipped in any cycle, with the reason."""
         return {path: why for one in self.records for path, why in one.problems.items()}

@@ -150,7 +150,7 @@ def loading_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
 
 def _shown(report: CycleReport, theme: Theme) -> dict[int, str]:
     """Return the first, the second and the last cycle, each with its colour."""
-    numbers = sorted({1, 2, len(report)} & set(range(1, len(report) + 1)))
+    numbers = report.shown
     return dict(zip(numbers, (theme.origin, theme.decode, theme.cache), strict=False)) | (
         {numbers[-1]: theme.cache} if len(numbers) > 1 else {}
     )

@@ -41,7 +41,7 @@ def timeline_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
         that was busy, hosts together. A dot marks the end of each row's last
         chunk, the dashed line the rows' mean: what lies beyond it is the tail.
     """
-    numbers = sorted({1, 2, len(report)} & set(range(1, len(report) + 1)))
+    numbers = report.shown
     rows = [lanes(report.records[number - 1].chunks) for number in numbers]
     heights = [_panel_inches(len(one)) for one in rows] or [1.0]
     figure = new_figure(theme, height_inches=sum(heights) + 0.8 * len(heights) + 0.5)

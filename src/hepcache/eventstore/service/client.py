@@ -52,7 +52,11 @@ class Service:
 
     def look(self) -> None:
         """Ask the scheduler for the map."""
-        self._take(self.client.sync(self._ask, "map"))
+        self._take(self.ask("map"))
+
+    def ask(self, operation: str, *arguments: Any) -> Any:
+        """Ask the scheduler's map for something."""
+        return self.client.sync(self._ask, operation, *arguments)
 
     def _take(self, found: dict[str, Any]) -> None:
         self.entries = {
@@ -263,18 +267,18 @@ def serve(
     """
     client.register_plugin(StoreHost(directory, sync=sync))
     client.register_plugin(StoreMap(shards, replicas))
-    found: dict[str, Any] = client.sync(Service(client)._ask, "begin")  # noqa: SLF001
+    found: dict[str, Any] = Service(client).ask("begin")
     return found
 
 
 def drain(client: Client, servers: Sequence[str]) -> dict[str, Any]:
     """Move everything away from some servers while in use; they can then be stopped."""
-    found: dict[str, Any] = client.sync(Service(client)._ask, "drain", list(servers))  # noqa: SLF001
+    found: dict[str, Any] = Service(client).ask("drain", list(servers))
     return found
 
 
 def shutdown(client: Client) -> None:
     """Stop serving; what was written stays in the directories."""
-    client.sync(Service(client)._ask, "stop")  # noqa: SLF001
+    Service(client).ask("stop")
     client.unregister_worker_plugin(StoreHost.name)
     client.unregister_scheduler_plugin(StoreMap.name)
