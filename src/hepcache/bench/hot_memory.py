@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ def resident(chunks: Any, method: str, entries: int, cycles: int) -> Resident:
 
 
 def _read(chunks: Any, method: str, entries: int, cycles: int, answer: Connection) -> None:
+    # Both are there for Dask workers, whose size has this in it.
+    import_module("distributed")
     place: Path = chunks.scratch / f"memory-{method}"
     chosen = {
         "hepcache.catalogue": str(place / "catalogue.sqlite"),

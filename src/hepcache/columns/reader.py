@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import awkward as ak
-import numpy as np
 
 from hepcache.cache.model import ColumnKey, Entry
 from hepcache.cache.store import ColumnCache
@@ -22,6 +21,7 @@ from hepcache.columns.column import (
     joined,
     to_entry,
 )
+from hepcache.columns.offsets import RunningTotals, chained
 from hepcache.columns.source import Source, TreeRef
 from hepcache.errors import OriginError
 from hepcache.telemetry import Cause, ReadLog
@@ -63,9 +63,9 @@ class Reader:
     ) -> None:
         self.ref, self.log, self._guest = ref, log, guest
         self._cache, self._open_source = cache, open_source
+        self._spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._columns: dict[ColumnKey, Column] = {}
-        self._offsets: dict[ColumnKey, Offsets] = {}
-        self._shared: dict[tuple[str, bytes], Offsets] = {}
+        self._totals = RunningTotals()
         # Read for the sake of later chunks, and why they were not there.
         self._besides: dict[ColumnKey, tuple[Column, Cause]] = {}
 
@@ -149,12 +149,12 @@ class Reader:
             if isinstance(column, Counted):
                 whole = self._segment_offsets(column, segment)
             elif column.values.dtype.kind in "iu":
-                whole = self._totals(key, column)
+                whole = self._totals.of(key, column)
             else:
                 return None
             low, high = max(start, segment[0]) - segment[0], min(stop, segment[1]) - segment[0]
             parts.append(whole[low : high + 1])
-        return _chained(parts)
+        return chained(parts)
 
     def array(self, name: str, start: int, stop: int) -> ak.contents.Content:
         """Return a column as uproot's ``branch.array(entry_start, entry_stop)`` does.
@@ -172,8 +172,12 @@ class Reader:
         return parts[0] if len(parts) == 1 else ak.concatenate(parts, highlevel=False)
 
     def _segments(self, start: int, stop: int) -> list[tuple[int, int]]:
-        # An empty range still has types, which only some segment knows.
-        return overlapping(self.ref.boundaries, start, stop) or [(start, start)]
+        found = self._spans.get((start, stop))
+        if found is None:
+            # An empty range still has types, which only some segment knows.
+            found = overlapping(self.ref.boundaries, start, stop) or [(start, start)]
+            self._spans[start, stop] = found
+        return found
 
     def _layout(
         self, column: Column, segment: tuple[int, int], low: int, high: int
@@ -194,7 +198,7 @@ class Reader:
         counts = self._column(key)
         if not isinstance(counts, Flat):
             raise OriginError(self.ref.path, f"column {column.counter!r} holds no counts")
-        offsets = self._totals(key, counts)
+        offsets = self._totals.of(key, counts)
         if offsets[-1] != len(column.content) or len(offsets) != column.length + 1:
             raise OriginError(
                 self.ref.path,
@@ -202,21 +206,6 @@ class Reader:
                 f"{segment[1]}, but {len(column.content)} are there",
             )
         return offsets
-
-    def _totals(self, key: ColumnKey, counts: Flat) -> Offsets:
-        """Return the offsets that a segment's counts make; equal counts share them."""
-        found = self._offsets.get(key)
-        if found is None:
-            # Some writers give every list of a collection a counter of its own.
-            content = counts.digest()
-            found = self._shared.get(content)
-            if found is None:
-                found = np.zeros(len(counts) + 1, dtype=np.int64)
-                np.cumsum(counts.values, out=found[1:])
-                found.flags.writeable = False
-                self._shared[content] = found
-            self._offsets[key] = found
-        return found
 
     def _key(self, name: str, start: int, stop: int) -> ColumnKey:
         return ColumnKey(self.ref.uuid, self.ref.tag, self.ref.tree, start, stop, name)
@@ -296,16 +285,3 @@ class Reader:
             for name, column in source.read(wanted, start, stop, self.log).items():
                 columns[self._key(name, start, stop)] = column
         return columns
-
-
-def _chained(parts: Sequence[Offsets]) -> Offsets:
-    """Return the offsets of consecutive ranges as those of one, from 0."""
-    if len(parts) == 1:
-        return parts[0] - parts[0][0] if parts[0][0] else parts[0]
-    out = np.zeros(sum(len(part) - 1 for part in parts) + 1, dtype=np.int64)
-    place = 0
-    for part in parts:
-        end = place + len(part)
-        out[place:end] = part + (out[place] - part[0])
-        place = end - 1
-    return out

@@ -90,4 +90,6 @@ class Contents:
 
 def _items(offsets: Any) -> tuple[int]:
     """Return the number of items of all lists."""
-    return (int(offsets[-1]) if len(offsets) > 1 else 0,)
+    # Indexing what isn't loaded goes through all of awkward's dispatch.
+    loaded = offsets.materialize()
+    return (int(loaded[-1]) if len(loaded) > 1 else 0,)

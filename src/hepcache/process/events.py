@@ -171,7 +171,7 @@ class EventsFactory(NanoEventsFactory):
         super().__init__(form.schema, mapping, tuple_to_key(partition), mode="virtual")
         parameters = form.form["parameters"]
         self._events: Callable[[], Any] = lambda: None
-        self._form = form
+        self._form, self._length = form, len(mapping)
         self._parameters = {
             **parameters,
             "metadata": {**metadata, **parameters.get("metadata", {})},
@@ -187,7 +187,7 @@ class EventsFactory(NanoEventsFactory):
         events = self._events()
         if events is None:
             record = self._form.record
-            layout = lazy_record(record.fields, len(self), self._parameters, self._field)
+            layout = lazy_record(record.fields, self._length, self._parameters, self._field)
             events = ak.Array(
                 layout,
                 behavior=self._schema.behavior(),
@@ -206,4 +206,4 @@ class EventsFactory(NanoEventsFactory):
         return self._mapping.opened_file()
 
     def _field(self, position: int) -> ak.contents.Content:
-        return self._contents.make(self._form.record.contents[position], len(self))
+        return self._contents.make(self._form.record.contents[position], self._length)

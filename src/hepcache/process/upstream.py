@@ -54,6 +54,10 @@ __all__ = [
     "virtual_buffer",
 ]
 
+# Asking awkward for its singletons costs more than what they are wanted for.
+_BACKEND = NumpyBackend.instance()
+_NPLIKE = _BACKEND.nplike
+
 # What coffea's Runner does with one work item.
 coffea_work = Runner._work_function  # noqa: SLF001
 
@@ -226,7 +230,7 @@ def made_of_buffers(
     return _reconstitute(
         form, length, buffers,
         lambda one, attribute: name(form_key=one.form_key, attribute=attribute, form=one),
-        NumpyBackend.instance(), native_byteorder, False, shape, keep,
+        _BACKEND, native_byteorder, False, shape, keep,
     )  # fmt: skip
 
 
@@ -277,6 +281,6 @@ def virtual_buffer(
 
     load.__awkward_raw_generator__ = buffer  # type: ignore[attr-defined]
     return VirtualNDArray(
-        NumpyBackend.instance().nplike, (length,), dtype, load, once, name,
+        _NPLIKE, (length,), dtype, load, once, name,
         __enable_caching__=keep,
     )  # fmt: skip

@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Collection
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from rich.progress import Progress
 
 from hepcache.bench.samples.compression import parse_compression
 from hepcache.bench.samples.description import BranchDescription, nanoaod_v15
-from hepcache.bench.samples.events import make_cluster
+from hepcache.bench.samples.events import collection_counter, make_cluster
 from hepcache.bench.samples.rootfile import RootFile
 from hepcache.bench.samples.ttree import Leaf
 from hepcache.errors import ConfigurationError
@@ -57,7 +58,9 @@ def write_nanoaod(
     jobs
         Processes; as many as there are cores by default.
     branches
-        Names of branches to write instead of all; their counters come along.
+        Names of branches to write instead of all. Their collections' counters
+        come along, one for each collection as in files that were skimmed; the
+        list of all branches counts each column on its own.
     progress
         Show a progress bar.
 
@@ -111,9 +114,7 @@ def _selected(
     unknown = sorted(set(branches) - set(known))
     if unknown:
         raise ConfigurationError("branches", "names of NanoAOD v15", ", ".join(unknown))
-    wanted = set(branches) | {known[name].counter for name in branches}
-    # NanoAODSchema finds a collection by its own counter.
-    wanted |= {counter.split("_")[0] for counter in wanted if counter.split("_")[0] in known}
+    wanted = {*branches, *(collection_counter(known[name].counter, known) for name in branches)}
     return [one for one in described if one.name in wanted]
 
 
@@ -126,7 +127,14 @@ def _write_file(
     names: frozenset[str],
 ) -> None:
     described = nanoaod_v15()
-    chosen = [one for one in described if one.name in names]
+    known = {one.name: one for one in described}
+    chosen = [
+        one
+        if one.counter in names
+        else replace(one, counter=collection_counter(one.counter, known))
+        for one in described
+        if one.name in names
+    ]
     leaves = [Leaf(one.name, np.dtype(one.dtype), one.counter, one.title) for one in chosen]
     identity = uuid.uuid5(uuid.NAMESPACE_OID, f"hepcache {seed} {events} {compression} {cluster}")
     with RootFile(path, parse_compression(compression), uuid=identity, datime=_DATE) as file:
