@@ -22,7 +22,7 @@ _SMALL = 10_000
 _EVENTS, _QUICK_EVENTS = 100_000, 10_000
 _RUNS, _QUICK_RUNS = 5, 2
 _CYCLES, _QUICK_CYCLES = 50, 15
-_UNCACHED_CYCLES = 2
+_UNCACHED_CYCLES = 6
 _WANTED = (
     "wanted: coffea_cached and coffea_uncached of at least 15, narrow_coffea_uncached of at "
     "least 8, narrow_over_limit of at most 2, peak_rss_over_reference of at most 1"
