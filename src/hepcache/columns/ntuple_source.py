@@ -186,4 +186,6 @@ def told(ref: TreeRef, work: Callable[[], Any]) -> Any:
     try:
         return work()
     except ObjectStoreError as error:
-        raise OriginError(ref.path, str(error)) from error
+        # Of a file, the store is the file.
+        words = f"object {error.name!r}: {error.problem}" if error.name else error.problem
+        raise OriginError(ref.path, words) from error
