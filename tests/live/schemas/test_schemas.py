@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import tarfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ import xxhash
 from coffea.nanoevents import schemas
 from coffea.processor import IterativeExecutor
 from coffea.processor import Runner as CoffeaRunner
+from tests.live.conftest import unable
 
 from hepcache.columns import forget_sources
 from hepcache.process import Runner
@@ -23,7 +28,6 @@ from hepcache.process.worker import forget, worker_cache
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # coffea's own, of its samples
-    pytest.mark.slow,
     pytest.mark.timeout(600),
 ]
 
@@ -51,13 +55,25 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def samples() -> Path:
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """coffea's directory tests/samples, which its source distribution has."""
     given = os.environ.get("HEPCACHE_COFFEA_SAMPLES", "")
-    path = Path(given) if given else Path(__file__).parents[3] / "shared/data/coffea"
-    if not path.is_dir():
-        pytest.skip("HEPCACHE_COFFEA_SAMPLES names no directory with coffea's tests/samples")
-    return path
+    if given:
+        return Path(given)
+    directory = tmp_path_factory.mktemp("coffea")
+    wanted = f"coffea=={version('coffea')}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "coffea",
+         "--dest", directory, wanted],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    archives = list(directory.glob("coffea-*.tar.gz"))
+    if not archives:
+        unable(f"the source distribution of {wanted} can't be had: {done.stderr[-400:]}")
+    with tarfile.open(archives[0]) as archive:
+        archive.extractall(directory, filter="data")
+    (found,) = directory.glob("coffea-*/tests/samples")
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -133,9 +149,9 @@ def test_all_of_it_equals_coffeas(
     path = tmp_path / name
     path.write_bytes((samples / name).read_bytes())
     files = {"sample": {"files": {str(path): tree}}}
-    kind, _, version = schema.partition(" ")
+    kind, _, release = schema.partition(" ")
     chosen = getattr(schemas, kind)
-    options = {"schema": chosen.version(version) if version else chosen, "chunksize": 20}
+    options = {"schema": chosen.version(release) if release else chosen, "chunksize": 20}
     executor = IterativeExecutor(status=False)
     expected = CoffeaRunner(executor, metadata_cache={}, maxchunks=1, **options)(files, everything)
     assert len(expected) > 5
