@@ -83,6 +83,21 @@ def test_compare(directory, hepcache):
     assert "did not process the same" in out
 
 
+def test_compare_writes_a_page_figures_and_json(directory, hepcache):
+    there = directory / "compared"
+    code, out, _ = hepcache("report", "compare", directory, GOLDEN, "--out", there)
+    assert code == 0
+    files = {"comparison.html", "comparison.json"} | {
+        f"{name}.{suffix}" for name in ("comparison", "comparison-time")
+        for suffix in ("png", "pdf")
+    }  # fmt: skip
+    assert {path.name for path in there.iterdir()} == files
+    assert all(name in out for name in files)
+    assert directory.name in (there / "comparison.html").read_text()
+    data = json.loads((there / "comparison.json").read_text())
+    assert data["names"] == [directory.name, GOLDEN.name]
+
+
 @pytest.mark.parametrize("name", ["missing.json", "other.txt"])
 def test_what_is_no_report_is_one_line_and_exit_1(directory, hepcache, name):
     (directory / "other.txt").write_text("words")

@@ -81,27 +81,37 @@ def figures(
 def compare(
     first: Annotated[Path, typer.Argument(help="A report, or the directory that holds it.")],
     second: Annotated[Path, typer.Argument(help="Another one.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Directory for a page, figures (PNG, PDF) and JSON."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Put two reports beside each other, cycle by cycle."""
+    """Put two reports beside each other, cycle by cycle: table, page and figures."""
     from rich.console import Console
 
-    from hepcache.report.compare import compare as compared
-    from hepcache.report.compare import comparison_table
+    from hepcache.report import Comparison
 
-    cycles = compared(read_report(first).summaries, read_report(second).summaries)
+    names = (_called(first), _called(second))
+    if names[0] == names[1]:
+        names = (str(first), str(second))
+    found = Comparison(read_report(first), read_report(second), names)
+    written = []
+    if out is not None:
+        written = [found.to_html(out / "comparison.html"), found.to_json(out / "comparison.json")]
+        written += found.to_figures(out, formats=["png", "pdf"])
     if json:
-        rows = [
-            {"cycle": one.cycle, "wall_ratio": one.wall_ratio, "first": asdict(one.first),
-             "second": asdict(one.second)}
-            for one in cycles
-        ]  # fmt: skip
-        typer.echo(jsonlib.dumps({"cycles": rows}))
+        files = [str(path) for path in written]
+        typer.echo(jsonlib.dumps({**found.to_dict(), **({"files": files} if out else {})}))
         return
-    console = Console()
-    console.print(comparison_table(cycles, (str(first), str(second))))
-    if not all(one.same_events for one in cycles):
-        console.print("[yellow]They did not process the same events.[/yellow]")
+    Console().print(found)
+    told_files(written, json=False)
+
+
+def _called(source: Path) -> str:
+    """Return what tells a report from others: its directory's name, or its own."""
+    path = source.resolve()
+    return path.parent.name if path.name.startswith("report.json") else path.name
 
 
 def _path(source: Path) -> Path:

@@ -1,6 +1,7 @@
 """What a run did and why: record, summary, explanation, forecast, figures, HTML."""
 
 from hepcache.report.advice import Advice, advise
+from hepcache.report.compare import Comparison, CycleComparison
 from hepcache.report.cycles import CycleReport
 from hepcache.report.explain import Cost, Explanation, explain
 from hepcache.report.forecast import Check, Forecast, forecast
@@ -13,7 +14,9 @@ __all__ = [
     "REASONS",
     "Advice",
     "Check",
+    "Comparison",
     "Cost",
+    "CycleComparison",
     "CycleReport",
     "Explanation",
     "Forecast",

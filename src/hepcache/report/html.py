@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hepcache.report.compare_plots import COMPARISON_FIGURES
 from hepcache.report.explain_table import forecast_text, headline
 from hepcache.report.plots import FIGURES, rendered
 from hepcache.report.reasons import REASONS
@@ -20,10 +21,19 @@ from hepcache.report.units import bytes_text, count_text, ratio_text, seconds_te
 from hepcache.telemetry import CAUSES
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hepcache.report.compare import Comparison
     from hepcache.report.cycles import CycleReport
     from hepcache.report.explain import Explanation
 
-__all__ = ["explanation_fragment", "fragment", "page"]
+__all__ = [
+    "comparison_fragment",
+    "comparison_page",
+    "explanation_fragment",
+    "fragment",
+    "page",
+]
 
 _DESCRIPTIONS = {
     "cycles": "Two bar charts over the cycles: runtime with the speed-up over the first cycle, "
@@ -35,6 +45,12 @@ _DESCRIPTIONS = {
     "making events, the processor, and waiting for a chunk.",
     "distributions": "Histograms over the chunks of the first, the second and the last cycle: "
     "seconds of waiting for bytes, of decoding, and of the processor.",
+    "comparison": "Two bar charts over the cycles, two bars for each: runtime of either report, "
+    "with how many times faster the second is, and bytes from the origin and from the hosts' "
+    "caches. The table has the numbers.",
+    "comparison-time": "For every cycle two bars, one of either report: the seconds of all "
+    "threads, in waiting for bytes, decoding, making events, the processor, and waiting for a "
+    "chunk.",
     "loading": "One point per chunk of the first, the second and the last cycle: loading time "
     "against decoded bytes, and against entries. The legend has the correlation coefficients.",
 }
@@ -62,6 +78,28 @@ def fragment(report: CycleReport) -> str:
     return _environment().get_template("fragment.html.j2").render(_context(report, ("cycles",)))
 
 
+def comparison_page(comparison: Comparison) -> str:
+    """Return two reports side by side as a whole page, which needs nothing else."""
+    return _compared("compare-page.html.j2", comparison)
+
+
+def comparison_fragment(comparison: Comparison) -> str:
+    """Return what a notebook shows of two reports."""
+    return _compared("compare.html.j2", comparison)
+
+
+def _compared(template: str, comparison: Comparison) -> str:
+    figures = {
+        name: _svg(name, figure(comparison, SENTINEL))
+        for name, figure in COMPARISON_FIGURES.items()
+    }
+    return (
+        _environment()
+        .get_template(template)
+        .render(one=comparison, figures=figures, light=LIGHT, dark=DARK)
+    )
+
+
 def explanation_fragment(explanation: Explanation) -> str:
     """Return what a notebook shows of an explanation."""
     return (
@@ -83,7 +121,7 @@ def _context(report: CycleReport, figures: tuple[str, ...]) -> dict[str, Any]:
         "report": report,
         "cycles": report.summaries,
         "speed_ups": report.speed_ups,
-        "figures": {name: _svg(report, name) for name in figures},
+        "figures": {name: _svg(name, FIGURES[name](report, SENTINEL)) for name in figures},
         "causes": CAUSES,
         "light": LIGHT,
         "dark": DARK,
@@ -108,9 +146,9 @@ def _environment() -> Environment:
     return environment
 
 
-def _svg(report: CycleReport, name: str) -> Markup:
+def _svg(name: str, figure: Figure) -> Markup:
     """Return a figure as an SVG element whose colours are the page's variables."""
-    text = with_variables(rendered(FIGURES[name](report, SENTINEL), "svg", salt=name).decode())
+    text = with_variables(rendered(figure, "svg", salt=name).decode())
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     # Several figures share a page, and several reports a notebook: identifiers must not.

@@ -25,6 +25,8 @@ class Theme:
         Bytes from caches, from both, from the origin.
     wait, decode, make, compute, idle
         Where a thread's time goes.
+    first, second
+        Bars of two reports that are compared.
     """
 
     text: str
@@ -40,18 +42,22 @@ class Theme:
     make: str
     compute: str
     idle: str
+    first: str
+    second: str
 
 
 LIGHT = Theme(
     text="#1f2328", muted="#5b646e", grid="#dde1e6", surface="#ffffff", bar="#4b5563",
     cache="#0072b2", mixed="#cc79a7", origin="#d55e00",
     wait="#d55e00", decode="#e69f00", make="#cc79a7", compute="#009e73", idle="#e3e6ea",
+    first="#4b5563", second="#009e73",
 )  # fmt: skip
 
 DARK = Theme(
     text="#e6e9ec", muted="#9aa4af", grid="#30363d", surface="#14171b", bar="#a3adb8",
     cache="#56b4e9", mixed="#d993bd", origin="#f07f35",
     wait="#f07f35", decode="#f0b840", make="#d993bd", compute="#2fbf94", idle="#2b3138",
+    first="#a3adb8", second="#2fbf94",
 )  # fmt: skip
 
 # No reader sees these: each stands for a role until the page's own variables take its place.
