@@ -12,7 +12,9 @@ processor, another number of cycles or another compression is another version::
     python examples/workflow.py --datasets datasets.json --out results --version tight \
         --processor examples/hh_bbll.py:Processor --processor-args '{"btag": 0.7}'
 
-The steps are law's and luigi's: ``law run`` with a job manager of theirs can spread them.
+``--columns 'Muon_*,Electron_*,Jet_*,PuppiMET_*,genWeight'`` keeps these branches only, which
+makes copies small and quick to check. The steps are law's and luigi's: ``law run`` with a
+job manager of theirs can spread them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +63,13 @@ class Recompress(Step):
 
     dataset = luigi.Parameter()
     compression = luigi.Parameter(default="zstd:5")
+    columns = law.CSVParameter(default=(), description="branches to keep: names or globs")
 
     def output(self) -> Any:
         """Return the copies."""
         folder = f"{self.dataset}-{str(self.compression).replace(':', '')}"
+        if self.columns:
+            folder += f"-{blake2b(repr(self.columns).encode(), digest_size=4).hexdigest()}"
         names = [Path(path).name for path in self.files()[str(self.dataset)]]
         return law.SiblingFileCollection([self.local("files", folder, one) for one in names])
 
@@ -74,7 +80,9 @@ class Recompress(Step):
         paths = [Path(path) for path in self.files()[str(self.dataset)]]
         folder = Path(self.output().dir.path)
         missing = [path for path in paths if not (folder / path.name).exists()]
-        recompress_files(missing, folder, compression=str(self.compression))
+        recompress_files(
+            missing, folder, compression=str(self.compression), columns=self.columns or None
+        )
 
 
 class Cycles(Step):
@@ -83,6 +91,7 @@ class Cycles(Step):
     processor = luigi.Parameter(default=f"{HERE / 'hh_bbll.py'}:Processor")
     processor_args = luigi.Parameter(default="{}")
     compression = luigi.Parameter(default="zstd:5")
+    columns = law.CSVParameter(default=(), description="branches to keep: names or globs")
     cycles = luigi.IntParameter(default=3)
     hosts = luigi.IntParameter(default=2)
     chunksize = luigi.IntParameter(default=100_000)
@@ -129,6 +138,7 @@ class Plots(Step):
     processor = Cycles.processor
     processor_args = Cycles.processor_args
     compression = Cycles.compression
+    columns = Cycles.columns
     cycles = Cycles.cycles
     hosts = Cycles.hosts
     chunksize = Cycles.chunksize
@@ -187,6 +197,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processor", default=f"{HERE / 'hh_bbll.py'}:Processor")
     parser.add_argument("--processor-args", default="{}", help="as JSON")
     parser.add_argument("--compression", default="zstd:5")
+    parser.add_argument(
+        "--columns", type=lambda text: tuple(text.split(",")), default=(),
+        help="branches to keep in the copies: names or globs, separated by commas",
+    )  # fmt: skip
     for name, default in (("cycles", 3), ("hosts", 2), ("chunksize", 100_000)):
         parser.add_argument(f"--{name}", type=int, default=default)
     wanted = vars(parser.parse_args(arguments))

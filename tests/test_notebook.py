@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from hepcache.cache import ColumnCache
+from hepcache.eventstore import connect
 from hepcache.fileset import load_fileset
 from hepcache.identity import JobIdentity
 from hepcache.notebook import card
@@ -36,3 +37,14 @@ def test_a_store_shows_its_room(tmp_path):
     assert "0.00 GB of 2.00 GB" in shown
     assert str(tmp_path) in shown
     cache.close()
+
+
+def test_an_event_store_shows_its_datasets_and_shards(tmp_path):
+    store = connect(f"file://{tmp_path}/events?shards=3")
+    store.create("nova<1>/prod5")
+    store.create("dune")
+    shown = store._repr_html_()
+    assert "dune, nova&lt;1&gt;" in shown
+    assert shown.count("lmdb") == 3
+    store.close()
+    assert "closed" in store._repr_html_()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as jsonlib
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -52,9 +54,11 @@ def demo(
         return
     console = Console()
     console.print(report)
+    # make leaves hepcache in an environment that nobody has activated.
+    me = "hepcache" if shutil.which("hepcache") else sys.argv[0]
     console.print(
-        "\nOpen it in a browser. Then try a real analysis on a sample of your own:\n"
-        "  hepcache sample nanoaod data --events 100000\n"
-        "  hepcache run examples/hh_bbll.py:Processor data --hosts 2 --cycles 3 --out out/hh",
-        soft_wrap=True, highlight=False,
+        f"\nOpen {out / 'report.html'} in a browser. Then try a real analysis on a sample of your "
+        f"own:\n  {me} sample nanoaod data --events 100000\n"
+        f"  {me} run examples/hh_bbll.py:Processor data --hosts 2 --cycles 3 --out out/hh",
+        soft_wrap=True, markup=False, highlight=False,
     )  # fmt: skip

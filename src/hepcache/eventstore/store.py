@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +19,7 @@ from hepcache.eventstore.ref import Address, Ref
 from hepcache.eventstore.schema import Schema
 from hepcache.eventstore.shard import Shard
 from hepcache.eventstore.stats import Statistics
+from hepcache.notebook import card
 
 if TYPE_CHECKING:
     from hepcache.eventstore.processing import Processed
@@ -52,6 +54,7 @@ class Store(MutableMapping[str, Dataset]):
         self.statistics = Statistics()
         self._schemas: dict[tuple[bytes, str], list[Schema]] = {}
         self._uuids: dict[str, bytes] = {}
+        self._closed = False
 
     # -- mapping of datasets
 
@@ -294,6 +297,7 @@ class Store(MutableMapping[str, Dataset]):
 
     def close(self) -> None:
         """Close every shard; what was written stays."""
+        self._closed = True
         for shard in self.shards:
             shard.close()
 
@@ -310,6 +314,20 @@ class Store(MutableMapping[str, Dataset]):
 
     def __repr__(self) -> str:
         return f"<Store {self.url}, {len(self.shards)} shards>"
+
+    def _repr_html_(self) -> str:
+        if self._closed:
+            return card("Event store, closed", {"url": self.url})
+        shards = [shard.info() for shard in self.shards]
+        facts = {
+            "url": self.url,
+            "datasets": ", ".join(islice(self, 10)) + (", ..." if len(self) > 10 else ""),
+        }
+        rows = [
+            (number, one["engine"], f"{one['keys']:,}", f"{one['size_bytes'] / 1e6:.1f} MB")
+            for number, one in enumerate(shards)
+        ]
+        return card("Event store", facts, ("shard", "engine", "keys", "size"), rows)
 
     def __hash__(self) -> int:
         return id(self)
