@@ -22,7 +22,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup ## Make a NanoAOD sample, run three cycles, print the table, write the report
+demo: setup ## Make a NanoAOD sample, run five cycles, print the table, write the report
 	$(BIN)/hepcache demo --out out/demo
 
 test: setup ## Run the tests and the doctests, in minutes

@@ -137,8 +137,8 @@ def test_help_needs_no_heavy_import():
         "import sys; sys.argv = ['hepcache', 'bench', '--help']\n"
         "from hepcache.cli import main\n"
         "try: main()\n"
-        "finally: print([n for n in ('coffea', 'distributed', 'uproot', 'awkward', 'matplotlib')"
-        " if n in sys.modules])"
+        "finally: print([n for n in ('coffea', 'distributed', 'uproot', 'awkward', 'matplotlib',"
+        " 'numpy') if n in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

@@ -127,6 +127,10 @@ def test_a_new_cluster_on_the_same_hosts_starts_warm(
             run = runner(client)
             assert run(files, sums) == expected(6)
             read = sum(chunk.origin_bytes for chunk in run.run_record.chunks)
+            shown = cluster._repr_html_()
+            assert "host-0" in shown
+            assert "host-1" in shown
+        assert "LocalCluster" in cluster._repr_html_()  # closed
     assert read == 0
 
 

@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from hepcache.bench.result import BenchResult
 from hepcache.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from hepcache.bench.result import BenchResult
 
 __all__ = ["BENCHMARKS", "Benchmark", "load", "progress", "stdout_for_result"]
 

@@ -58,7 +58,7 @@ def demo(
     me = "hepcache" if shutil.which("hepcache") else sys.argv[0]
     console.print(
         f"\nOpen {out / 'report.html'} in a browser. Then try a real analysis on a sample of your "
-        f"own:\n  {me} sample nanoaod data --events 100000\n"
+        f"own:\n  {me} sample nanoaod data --events 20000\n"
         f"  {me} run examples/hh_bbll.py:Processor data --hosts 2 --cycles 3 --out out/hh",
         soft_wrap=True, markup=False, highlight=False,
     )  # fmt: skip
