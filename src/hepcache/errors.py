@@ -20,6 +20,7 @@ __all__ = [
     "FailedEventsError",
     "HepcacheError",
     "MissingItemError",
+    "ObjectAccessError",
     "ObjectDamagedError",
     "ObjectMissingError",
     "ObjectStoreError",
@@ -28,7 +29,6 @@ __all__ = [
     "ProductTypeError",
     "RecompressError",
     "RecordError",
-    "StoreAccessError",
     "StoreBatchError",
     "StoreError",
     "TableFileError",
@@ -184,7 +184,7 @@ class ObjectDamagedError(ObjectStoreError):
     """An object is shorter than it must be, or its checksum does not match."""
 
 
-class StoreAccessError(ObjectStoreError, PermissionError):
+class ObjectAccessError(ObjectStoreError, PermissionError):
     """An object store refuses the credentials, or lacks them."""
 
 

@@ -15,7 +15,8 @@ from hepcache.columns.object_source import object_source
 from hepcache.errors import BadFileError, OriginError, UnknownColumnError
 from hepcache.fileset import look
 from hepcache.fileset.probe import probe
-from hepcache.objectstore.sink import WriteOptions, write_array
+from hepcache.objectstore.sink import WriteOptions
+from hepcache.objectstore.writing import write_array
 from hepcache.telemetry import ReadLog
 
 N = 3000

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hepcache.errors import ObjectDamagedError, ObjectMissingError, ObjectStoreError
 from hepcache.objectstore import open_store
 from hepcache.objectstore.ntuple import NTuple
-from hepcache.objectstore.sink import WriteOptions, write_array
+from hepcache.objectstore.sink import WriteOptions
+from hepcache.objectstore.writing import write_array
 
 ARRAY = ak.Array({"x": np.arange(3000) * 0.1, "y": [[i, i + 1] for i in range(3000)]})
 

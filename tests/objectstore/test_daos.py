@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.objectstore.contract import StoreContract
 
-from hepcache.errors import ConfigurationError, ObjectMissingError, StoreAccessError
+from hepcache.errors import ConfigurationError, ObjectAccessError, ObjectMissingError
 from hepcache.objectstore import Store, open_store
 from hepcache.objectstore.libdaos import library
 
@@ -59,7 +59,7 @@ def test_many_keys_are_listed_page_by_page() -> None:
 def test_what_can_not_be_opened() -> None:
     with pytest.raises(ObjectMissingError, match="no pool 'other'"):
         open_store("daos://other/container")
-    with pytest.raises(StoreAccessError, match="get-acl"):
+    with pytest.raises(ObjectAccessError, match="get-acl"):
         open_store("daos://secret/container")
     with pytest.raises(ConfigurationError, match="object_class"):
         open_store("daos://hep/container?object_class=RP_99")

@@ -10,7 +10,8 @@ from hepcache.objectstore import open_store
 from hepcache.objectstore.ntuple import NTuple, open_ntuple
 from hepcache.objectstore.objects import MAPPINGS
 from hepcache.objectstore.rootfile import open_in_file
-from hepcache.objectstore.sink import Sink, WriteOptions, write_array, write_tree
+from hepcache.objectstore.sink import Sink, WriteOptions
+from hepcache.objectstore.writing import write_array, write_tree
 
 
 @pytest.fixture(scope="module")

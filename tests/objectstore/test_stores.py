@@ -10,10 +10,10 @@ from tests.objectstore.contract import StoreContract
 
 from hepcache.errors import (
     ConfigurationError,
+    ObjectAccessError,
     ObjectDamagedError,
     ObjectMissingError,
     ObjectStoreError,
-    StoreAccessError,
 )
 from hepcache.objectstore import Store, is_store_uri, open_store
 from hepcache.objectstore.answers import answer_error
@@ -99,10 +99,10 @@ class TestCloud(StoreContract):
         (FileNotFoundError("404: <Code>NoSuchBucket</Code><Message>gone</Message>"),
          ObjectMissingError, "bucket does not exist"),
         (PermissionDeniedError("403: <Code>AccessDenied</Code><Message>no</Message>"),
-         StoreAccessError, "set the key"),
+         ObjectAccessError, "set the key"),
         (FileNotFoundError("404 <Code>XAdminUserNotFound</Code><Message>no</Message>"),
-         StoreAccessError, "set the key"),
-        (UnauthenticatedError("401"), StoreAccessError, "set the key"),
+         ObjectAccessError, "set the key"),
+        (UnauthenticatedError("401"), ObjectAccessError, "set the key"),
         (GenericError("416 Range <Code>InvalidRange</Code><Message>no</Message>"),
          ObjectDamagedError, "ends before"),
         (GenericError("HTTP error: error sending request\n\nDebug source: Generic {"),

@@ -17,9 +17,10 @@ from hepcache.objectstore.objects import MAPPINGS
 from hepcache.objectstore.resume import JOURNAL
 from hepcache.objectstore.rootfile import FileStore, file_metadata
 from hepcache.objectstore.sealed import sealed_cluster
-from hepcache.objectstore.sink import WriteOptions, write_array
+from hepcache.objectstore.sink import WriteOptions
 from hepcache.objectstore.transfer import put_files
 from hepcache.objectstore.upkeep import find_orphans, remove, used_objects, verify
+from hepcache.objectstore.writing import write_array
 
 ENTRIES = 3000
 

@@ -133,8 +133,9 @@ def _against_raw(uri: str, array: Any, compression: str, rounds: int) -> dict[st
     from hepcache.objectstore.background import run
     from hepcache.objectstore.ntuple import NTuple
     from hepcache.objectstore.reading import read_raw
-    from hepcache.objectstore.sink import WriteOptions, write_array
+    from hepcache.objectstore.sink import WriteOptions
     from hepcache.objectstore.store import open_store
+    from hepcache.objectstore.writing import write_array
 
     place, _, query = uri.partition("?")
     store = open_store(f"{place}-{compression}" + (f"?{query}" if query else ""))
@@ -206,8 +207,9 @@ def _against_uproot_s3(uri: str, path: Path, array: Any, rounds: int) -> dict[st
     import uproot
 
     from hepcache.objectstore.ntuple import NTuple
-    from hepcache.objectstore.sink import WriteOptions, write_array
+    from hepcache.objectstore.sink import WriteOptions
     from hepcache.objectstore.store import open_store
+    from hepcache.objectstore.writing import write_array
 
     parts = urlsplit(uri)
     names = _chosen(array)
@@ -242,8 +244,9 @@ def _scan(name: str, place: str, uri: str, array: Any, *, quick: bool) -> list[d
     """Return throughput of writing and reading against page and cluster size."""
     from hepcache.objectstore.ntuple import NTuple
     from hepcache.objectstore.objects import MAPPINGS
-    from hepcache.objectstore.sink import WriteOptions, write_array
+    from hepcache.objectstore.sink import WriteOptions
     from hepcache.objectstore.store import open_store
+    from hepcache.objectstore.writing import write_array
 
     part = array[: len(array) // 4]
     names = _chosen(part)

@@ -17,8 +17,8 @@ import fsspec
 from hepcache.errors import BadFilesetError
 
 __all__ = [
-    "find_files", "is_url", "label_directories", "location", "object_store", "split_tree",
-    "without_credentials",
+    "find_files", "is_store_uri", "is_url", "label_directories", "location", "object_store",
+    "split_tree", "without_credentials",
 ]  # fmt: skip
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://|^[a-z]+::")
@@ -36,13 +36,24 @@ def is_url(path: str) -> bool:
     return bool(_URL.match(path)) and not path.startswith("file://")
 
 
+def is_store_uri(path: str) -> bool:
+    """Return whether ``path`` names an ntuple in an object store, and not a file.
+
+    Examples
+    --------
+    >>> is_store_uri("rados://hep/zee"), is_store_uri("s3://bucket/file.root")
+    (True, False)
+    """
+    return bool(_STORE.match(path))
+
+
 def object_store(path: str) -> Any:
     """Return the module that describes ntuples in object stores, if ``path`` is one; or None.
 
     The module is in a room above this one, which is why it is found by name,
     and only when it is needed.
     """
-    if not _STORE.match(path):
+    if not is_store_uri(path):
         return None
     return import_module("hepcache.objectstore.catalogued")
 

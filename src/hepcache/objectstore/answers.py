@@ -7,10 +7,10 @@ import re
 from obstore import exceptions
 
 from hepcache.errors import (
+    ObjectAccessError,
     ObjectDamagedError,
     ObjectMissingError,
     ObjectStoreError,
-    StoreAccessError,
 )
 
 __all__ = ["answer_error", "broke_off"]
@@ -39,9 +39,9 @@ def answer_error(error: Exception, uri: str, name: str, hint: str) -> Exception:
     code = answer["code"] if answer else ""
     said = f"{code}: {answer['message']}" if answer else words
     if isinstance(error, exceptions.PermissionDeniedError) or code in _REFUSED:
-        return StoreAccessError(uri, name, f"access refused; {hint} ({said})")
+        return ObjectAccessError(uri, name, f"access refused; {hint} ({said})")
     if isinstance(error, exceptions.UnauthenticatedError):
-        return StoreAccessError(uri, name, f"credentials needed; {hint} ({said})")
+        return ObjectAccessError(uri, name, f"credentials needed; {hint} ({said})")
     if code == "NoSuchBucket":
         return ObjectMissingError(uri, name, f"the bucket does not exist ({said})")
     if isinstance(error, FileNotFoundError):

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from hepcache.errors import (
     ConfigurationError,
+    ObjectAccessError,
     ObjectDamagedError,
     ObjectMissingError,
     ObjectStoreError,
-    StoreAccessError,
 )
 from hepcache.objectstore.libdaos import (
     Extent,
@@ -211,7 +211,7 @@ class DaosStore:
             raise ObjectMissingError(self.uri, name, "there is no such object")
         if value == _NO_PERMISSION:
             hint = "see 'daos container get-acl'"
-            raise StoreAccessError(self.uri, name, f"this user may not do that; {hint}")
+            raise ObjectAccessError(self.uri, name, f"this user may not do that; {hint}")
         raise ObjectStoreError(self.uri, name, f"DAOS answers DER {-value}; see daos_errno.h")
 
 

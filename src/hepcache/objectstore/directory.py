@@ -12,10 +12,10 @@ from urllib.parse import SplitResult, unquote
 
 from hepcache.errors import (
     ConfigurationError,
+    ObjectAccessError,
     ObjectDamagedError,
     ObjectMissingError,
     ObjectStoreError,
-    StoreAccessError,
 )
 from hepcache.objectstore.store import Request, check_prefix, join_name
 from hepcache.objectstore.together import read_in_threads
@@ -167,7 +167,9 @@ class DirectoryStore:
             return error
         if isinstance(error, FileNotFoundError):
             return ObjectMissingError(self.uri, name, "there is no such object")
-        kind = StoreAccessError if error.errno in (errno.EACCES, errno.EPERM) else ObjectStoreError
+        kind = (
+            ObjectAccessError if error.errno in (errno.EACCES, errno.EPERM) else ObjectStoreError
+        )
         return kind(self.uri, name, str(error))
 
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from hepcache.errors import (
     ConfigurationError,
+    ObjectAccessError,
     ObjectDamagedError,
     ObjectMissingError,
     ObjectStoreError,
-    StoreAccessError,
 )
 from hepcache.objectstore.librados import Completion, library
 from hepcache.objectstore.store import Request, check_prefix, join_name
@@ -260,7 +260,7 @@ class RadosStore:
             raise ObjectMissingError(self.uri, name, "there is no such object")
         if value in (-errno.EACCES, -errno.EPERM):
             hint = "see 'ceph auth get' and name another with ?user="
-            raise StoreAccessError(self.uri, name, f"this client may not do that; {hint}")
+            raise ObjectAccessError(self.uri, name, f"this client may not do that; {hint}")
         if value in (-errno.ETIMEDOUT, -errno.ENOTCONN):
             problem = f"monitors or OSDs do not answer; see 'ceph -s' ({words})"
             raise ObjectStoreError(self.uri, name, problem)

@@ -1,8 +1,8 @@
-"""Writes awkward arrays, or any tree that uproot reads, as an ntuple of objects."""
+"""Takes awkward arrays, and writes them as the clusters of an ntuple of objects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self
@@ -21,7 +21,7 @@ from hepcache.objectstore.objects import ObjectWriter, SealedColumn, SealedPage
 from hepcache.objectstore.seal import seal
 from hepcache.objectstore.store import Store, open_store
 
-__all__ = ["Sink", "WriteOptions", "write_array", "write_tree"]
+__all__ = ["Sink", "WriteOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,78 +231,6 @@ class Sink:
             )
             for start in range(0, len(values), per_page)
         ]  # fmt: skip
-
-
-def write_array(
-    store: Store | str, name: str, array: Any, options: WriteOptions | None = None
-) -> Anchor:
-    """Write an array of records as an ntuple.
-
-    Parameters
-    ----------
-    store
-        Where to: a store or a URI.
-    name
-        The ntuple's name.
-    array
-        An array of records, or a dict of arrays.
-    options
-        How.
-    """
-    sink = Sink(store, name, options)
-    try:
-        sink.extend(array)
-        return sink.close()
-    except BaseException:
-        sink.abort()
-        raise
-
-
-def write_tree(
-    store: Store | str,
-    tree: Any,
-    options: WriteOptions | None = None,
-    *,
-    name: str | None = None,
-    fields: Sequence[str] | None = None,
-    step_bytes: str = "64 MB",
-    progress: Callable[[int], None] | None = None,
-) -> Anchor:
-    """Write a TTree or RNTuple that uproot has opened, a part at a time.
-
-    Parameters
-    ----------
-    store
-        Where to: a store or a URI.
-    tree
-        uproot's tree.
-    options
-        How.
-    name
-        The ntuple's name; the tree's, if not given.
-    fields
-        Its branches or top-level fields; all, if not given.
-    step_bytes
-        Decoded data that is read at a time, as uproot's ``iterate`` has it.
-    progress
-        Called with the number of entries that were written.
-    """
-    known = [key for key in tree.keys(recursive=False) if fields is None or key in fields]
-    missing = set(fields or ()).difference(known)
-    if missing:
-        raise ConfigurationError("fields", "fields of the tree", sorted(missing))
-    sink = Sink(store, name or tree.name, options)
-    try:
-        if not tree.num_entries:
-            sink.extend(tree.arrays(filter_name=known.__contains__))
-        for array in tree.iterate(filter_name=known.__contains__, step_size=step_bytes):
-            sink.extend(array[known])
-            if progress is not None:
-                progress(len(array))
-        return sink.close()
-    except BaseException:
-        sink.abort()
-        raise
 
 
 def _bytes(part: ak.contents.Content, whole: ak.contents.Content) -> int:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import parse_qsl, urlsplit
 
 from hepcache.errors import ConfigurationError
+from hepcache.fileset.paths import is_store_uri
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -69,7 +70,7 @@ class Store(Protocol):
     All methods may be called from many threads at once. What they raise is an
     :class:`~hepcache.errors.ObjectStoreError`: ``ObjectMissingError`` where
     an object or its bucket does not exist, ``ObjectDamagedError`` where it
-    ends before a range does, ``StoreAccessError`` where credentials are
+    ends before a range does, ``ObjectAccessError`` where credentials are
     refused. Transient failures are tried again, with growing pauses, before
     anything is raised.
 
@@ -167,17 +168,6 @@ def check_prefix(prefix: str) -> str:
         if not prefix.endswith("/") or prefix == "/":
             raise ConfigurationError("prefix of object names", "'' or one that ends in /", prefix)
     return prefix
-
-
-def is_store_uri(uri: str) -> bool:
-    """Tell whether a path names an object store, and not a file.
-
-    Examples
-    --------
-    >>> is_store_uri("rados://hep/zee"), is_store_uri("s3://bucket/file.root")
-    (True, False)
-    """
-    return urlsplit(uri).scheme.lower() in _MODULES
 
 
 def open_store(uri: str, **options: Any) -> Store:

@@ -10,16 +10,17 @@ from pathlib import Path
 import awkward as ak
 import numpy as np
 import pytest
-from tests.live.objects.faults import faulty_proxy
-from tests.live.objects.servers import BUCKET, KEY, SECRET, Ceph, Gateway
-from tests.live.objects.test_s3 import KEYS
+from tests.live.objectstore.faults import faulty_proxy
+from tests.live.objectstore.servers import BUCKET, KEY, SECRET, Ceph, Gateway
+from tests.live.objectstore.test_s3 import KEYS
 
 from hepcache.errors import ObjectDamagedError, ObjectMissingError
 from hepcache.objectstore import Store, open_store
 from hepcache.objectstore.metadata import load_metadata
 from hepcache.objectstore.ntuple import NTuple
-from hepcache.objectstore.sink import WriteOptions, write_array
+from hepcache.objectstore.sink import WriteOptions
 from hepcache.objectstore.upkeep import used_objects
+from hepcache.objectstore.writing import write_array
 
 
 def hepcache(*arguments: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.live.conftest import unable
-from tests.live.objects.servers import Ceph, Gateway, gateway_program
+from tests.live.objectstore.servers import Ceph, Gateway, gateway_program
 
 
 @pytest.fixture(scope="session")

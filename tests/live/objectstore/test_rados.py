@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.live.objects.servers import Ceph
+from tests.live.objectstore.servers import Ceph
 from tests.objectstore.contract import StoreContract
 
 from hepcache.errors import ObjectMissingError, ObjectStoreError

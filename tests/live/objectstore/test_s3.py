@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.live.objects.faults import FaultyProxy, faulty_proxy
-from tests.live.objects.servers import BUCKET, KEY, SECRET, Gateway, run_python
+from tests.live.objectstore.faults import FaultyProxy, faulty_proxy
+from tests.live.objectstore.servers import BUCKET, KEY, SECRET, Gateway, run_python
 from tests.objectstore.contract import StoreContract
 
 from hepcache.errors import (
+    ObjectAccessError,
     ObjectDamagedError,
     ObjectMissingError,
     ObjectStoreError,
-    StoreAccessError,
 )
 from hepcache.objectstore import Request, Store, open_store
 
@@ -117,9 +117,9 @@ def test_an_object_that_was_truncated_at_the_server(
 
 
 def test_wrong_credentials_and_buckets(gateway: Gateway) -> None:
-    with pytest.raises(StoreAccessError, match="AWS_ACCESS_KEY_ID"):
+    with pytest.raises(ObjectAccessError, match="AWS_ACCESS_KEY_ID"):
         open_s3(gateway.uri("a"), secret_key="wrong").get("1")
-    with pytest.raises(StoreAccessError, match="AWS_ACCESS_KEY_ID"):
+    with pytest.raises(ObjectAccessError, match="AWS_ACCESS_KEY_ID"):
         open_s3(gateway.uri("a"), access_key="nobody").get("1")
     nowhere = gateway.uri("a").replace(f"/{BUCKET}/", "/nowhere/")
     for call in (
