@@ -28,7 +28,8 @@ __all__ = ["JOURNAL", "ResumedStore"]
 JOURNAL = ".put/journal"
 """Name of the journal."""
 
-_EVERY_BYTES = 256 << 20
+_EVERY_BYTES = 32 << 20
+_EVERY_PART = 100
 
 
 class ResumedStore:
@@ -43,7 +44,8 @@ class ResumedStore:
     template
         How objects are named; see :mod:`hepcache.objectstore.anchor`.
     every_bytes
-        The journal is written when as much has been stored.
+        The journal is written when as much has been stored; later, when a
+        hundredth of all has, since it grows with the number of objects.
 
     Attributes
     ----------
@@ -56,7 +58,8 @@ class ResumedStore:
     ) -> None:
         self._store, self._template, self._every = store, template, every_bytes
         self.uri, self.limit, self.kept_bytes = store.uri, store.limit, 0
-        self._lock, self._saving, self._unsaved = threading.Lock(), threading.Lock(), 0
+        self._lock, self._saving = threading.Lock(), threading.Lock()
+        self._unsaved = self._total = 0
         self._stored: dict[str, tuple[int, str]] = {}
         self._head = object_name(template, 0).rpartition("0")[0]
         found = _journal(store)
@@ -83,8 +86,9 @@ class ResumedStore:
         with self._lock:
             self._stored[name] = mark
             self.kept_bytes += view.nbytes if there else 0
+            self._total += view.nbytes
             self._unsaved += 0 if there else view.nbytes
-            due = self._unsaved >= self._every
+            due = self._unsaved >= max(self._every, self._total // _EVERY_PART)
             if due:
                 self._unsaved = 0
         if due:
