@@ -5,19 +5,24 @@ Encodings: RNTuple Binary Format Specification 1.0, "Column Description".
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from hepcache.objectstore.compression import decompressed
+from hepcache.objectstore.compression import decompress_into
 from hepcache.objectstore.pagelist import CHECKSUM_BYTES
 from hepcache.objectstore.schema import ColumnInfo
 
 __all__ = ["decode", "payload", "rebase"]
 
 _Values = NDArray[Any]
+_Bytes = NDArray[np.uint8]
+
+_KEPT_BYTES = 16 << 20
+_threads = threading.local()
 
 
 def payload(data: memoryview, nbytes: int, checksummed: bool) -> memoryview:
@@ -53,37 +58,56 @@ def decode(page: memoryview, column: ColumnInfo, out: _Values) -> None:
     ValueError
         The page is damaged.
     """
-    raw = decompressed(page, column.plain_bytes(len(out)))
-    if column.result == column.dtype:
-        _decode(raw, column, out)
+    own = out if column.result == column.dtype else np.empty(len(out), column.dtype)
+    plain_bytes = column.plain_bytes(len(out))
+    split = column.split and column.dtype.itemsize > 1
+    if len(page) == plain_bytes:
+        raw = np.frombuffer(page, np.uint8)
+    elif column.kind == "plain" and not split:
+        raw = own.view(np.uint8)
+        decompress_into(page, raw)
     else:
-        own = np.empty(len(out), column.dtype)
-        _decode(raw, column, own)
+        raw = _scratch(plain_bytes)
+        decompress_into(page, raw)
+    _decode(raw, column, own, split=split)
+    if own is not out:
         out[:] = own
 
 
-def _decode(raw: memoryview, column: ColumnInfo, out: _Values) -> None:
+def _decode(raw: _Bytes, column: ColumnInfo, out: _Values, *, split: bool) -> None:
     if column.kind == "bit":
-        out[:] = np.unpackbits(np.frombuffer(raw, np.uint8), count=len(out), bitorder="little")
+        out[:] = np.unpackbits(raw, count=len(out), bitorder="little")
     elif column.kind in ("truncated", "quantized"):
         _decode_short(raw, column, out)
-    elif column.split and column.dtype.itemsize > 1:
+    elif split:
         from hepcache.objectstore import kernels  # numba takes a second to import
 
         bits = out.view(f"u{column.dtype.itemsize}")
-        kernels.unsplit(np.frombuffer(raw, np.uint8), bits)
+        kernels.unsplit(raw, bits)
         if column.zigzag:
             kernels.unzigzag(bits)
         elif column.delta:
             kernels.undelta(out)
     else:
-        out.view(np.uint8)[:] = np.frombuffer(raw, np.uint8)
+        target = out.view(np.uint8)
+        if target.ctypes.data != raw.ctypes.data:
+            target[:] = raw
 
 
-def _decode_short(raw: memoryview, column: ColumnInfo, out: _Values) -> None:
+def _scratch(nbytes: int) -> _Bytes:
+    """Return memory of this thread, to be used until it asks again."""
+    kept: _Bytes | None = getattr(_threads, "scratch", None)
+    if kept is None or len(kept) < nbytes:
+        kept = np.empty(nbytes, np.uint8)
+        if nbytes <= _KEPT_BYTES:
+            _threads.scratch = kept
+    return kept[:nbytes]
+
+
+def _decode_short(raw: _Bytes, column: ColumnInfo, out: _Values) -> None:
     """Write floats of fewer than 32 bits, which stand one behind the other."""
     count, width = len(out), column.bits
-    bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=count * width, bitorder="little")
+    bits = np.unpackbits(raw, count=count * width, bitorder="little")
     weights = np.uint32(1) << np.arange(width, dtype=np.uint32)
     values = (bits.reshape(count, width) * weights).sum(axis=1, dtype=np.uint32)
     if column.kind == "truncated":

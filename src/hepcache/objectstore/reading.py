@@ -189,16 +189,18 @@ async def _fetch(
     use: Callable[[list[Piece], Sequence[Any]], None],
 ) -> None:
     pieces = coalesced([job.wanted for job in jobs], options.gap_bytes, options.request_bytes)
-    turn = asyncio.Semaphore(options.batches)
+    # While some batches are decoded, as many others arrive.
+    arriving = asyncio.Semaphore(options.batches)
+    there = asyncio.Semaphore(2 * options.batches)
     loop, pool = asyncio.get_running_loop(), workers()
 
     async def fetch(batch: list[Piece]) -> None:
-        async with turn:
-            requests = [
-                Request(metadata.name_of(piece.object), piece.start, piece.length)
-                for piece in batch
-            ]
-            found = await store.read(requests)
+        requests = [
+            Request(metadata.name_of(piece.object), piece.start, piece.length) for piece in batch
+        ]
+        async with there:
+            async with arriving:
+                found = await store.read(requests)
             await loop.run_in_executor(pool, use, batch, found)
 
     groups = batches(pieces, options.batch_bytes, options.batch_requests)

@@ -32,7 +32,7 @@ def seal(
         Whether an XXH3 checksum is appended.
     """
     raw = _encoded(values, column)
-    page = compressed(raw.view(np.uint8).data, compression)
+    page = compressed(raw.view(np.uint8).data, compression, split=column.split)
     if not checksum:
         return SealedPage(len(values), bytes(page), False)
     stamp = xxhash.xxh3_64_intdigest(page).to_bytes(8, "little")
