@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,15 +20,32 @@ import hepcache
 ROOT = Path(__file__).parents[1]
 
 
-def test_conda_environment_has_the_same_dependencies() -> None:
+def test_conda_environment_has_the_same_dependencies(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     extras = project["optional-dependencies"]
     rooms = (extras[name] for name in ("dashboard", "hdf5", "htcondor", "objects", "remote"))
     expected = {*project["dependencies"], *(one for room in rooms for one in room)}
-    # conda-forge's lmdb is the C library alone.
-    there = {one.replace("python-lmdb", "lmdb") for one in conda if isinstance(one, str)}
-    assert there == {*expected, "python>=3.11", "pip"}
+    # conda-forge's isal, lmdb and zlib-ng are the C libraries alone; pip has what it doesn't.
+    bindings = re.compile(r"python-(?=isal|lmdb|zlib-ng)")
+    there = {bindings.sub("", one) for one in conda if isinstance(one, str)}
+    (pip,) = (one["pip"] for one in conda if isinstance(one, dict))
+    assert pip[-1] == "--editable ."
+    assert there | set(pip[:-1]) == {*expected, "python>=3.11", "pip"}
+    (tmp_path / "lines.txt").write_text("\n".join(pip))
+    command = [sys.executable, "-c", _LINES, str(tmp_path / "lines.txt")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert len(found.splitlines()) == len(pip)
+
+
+# Conda hands the lines to pip in a file, in which pip takes fewer options.
+_LINES = """
+import sys
+from pip._internal.network.session import PipSession
+from pip._internal.req.req_file import parse_requirements
+for one in parse_requirements(sys.argv[1], session=PipSession()):
+    print(one.requirement)
+"""
 
 
 def test_every_public_name_is_there() -> None:

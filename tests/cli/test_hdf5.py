@@ -24,6 +24,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def hdf5(*arguments: str | Path) -> str:
     done = CliRunner().invoke(app, ["hdf5", *map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
+    assert not done.stderr  # a log gets no bars, nor the empty lines behind them
     return done.stdout
 
 
@@ -84,6 +85,8 @@ def test_bad_arguments(files: list[str], tmp_path: Path) -> None:
     runner, out = CliRunner(), str(tmp_path / "out.h5")
     for arguments in (
         ["concat", *files, "-o", out, "--fast", "--small"],
+        ["concat", *files, "-o", out, "--append", "--verify"],
+        ["concat", *files, "-o", out, "--append", "--overwrite"],
         ["verify", out],
         ["concat", *files, "-o", out, "--compression", "rar"],
         ["concat", *files, "-o", out, "--memory", "much"],

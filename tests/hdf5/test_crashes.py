@@ -103,20 +103,38 @@ def test_a_concatenation_killed_at_any_call(
     out = tmp_path / "out.h5"
     killed = crash("concat", out, [*range(1, 400, 19)], inputs)
     assert len(killed) > 5
-    resumed, published = 0, []
+    resumed, published = 0, list[Path]()
     for call in killed:
         after = Path(f"{out}.after{call}")
         if after.exists():
             # Killed when only its traces were left to be removed: it is there, so it is whole.
             same(after, inputs, "evt")
-            published.append(after.name)
+            published.append(after)
             continue
         done = concatenate(inputs, after, OPTIONS, jobs=1)
         resumed += done.resumed_chunks > 0
         same(after, inputs, "evt")
     assert resumed > 2
-    left = [path.name for path in tmp_path.glob(".*") if "lock" not in path.name]
-    assert not [name for name in left if not any(one in name for one in published)]
+    for after in published:
+        # Whoever comes next to an output removes what is left of the run that made it.
+        with pytest.raises(TableFileError, match="--overwrite"):
+            concatenate(inputs, after, OPTIONS, jobs=1)
+    assert not [path.name for path in tmp_path.glob(".*") if path.name != ".out.h5.lock"]
+
+
+@pytest.mark.parametrize("named", ["twice", "once"])
+def test_what_a_run_left_that_was_killed_behind_its_goal(
+    inputs: list[Path], tmp_path: Path, same: Same, named: str
+) -> None:
+    out, part = tmp_path / "out.h5", tmp_path / ".out.h5.part"
+    concatenate(inputs[:2], out, OPTIONS, jobs=1)
+    for suffix in ("job", "job.part", "part-journal", "part-journal.part", "lock"):
+        (tmp_path / f".out.h5.{suffix}").write_text("left")
+    if named == "twice":
+        part.hardlink_to(out)
+    append(inputs[2:], out, OPTIONS, jobs=1)
+    same(out, inputs, "evt")
+    assert sorted(tmp_path.iterdir()) == sorted([out, *inputs])
 
 
 def test_an_interrupted_run_goes_on(

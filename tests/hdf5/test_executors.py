@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -15,6 +15,7 @@ from hepcache.errors import TableMismatchError
 from hepcache.hdf5 import TableOptions, concatenate
 from hepcache.hdf5 import tasks as tasks_module
 from hepcache.hdf5.keys import EventTable, KeyRuns, joined, repeated_events
+from hepcache.hdf5.pool import InlineExecutor, default_jobs, width
 
 # Every input chunk is shared by two chunks of the output, and every task is small.
 OPTIONS = TableOptions(key="evt", chunk_rows=7, wide_chunk_rows=5)
@@ -36,6 +37,14 @@ def test_threads_share_nothing(
             same(out, inputs, "evt")
 
 
+def test_as_much_is_under_way_as_an_executor_can_do() -> None:
+    assert width(InlineExecutor()) == 1
+    assert width(InlineExecutor(), 7) == 7
+    assert width(Executor()) == default_jobs()
+    with ThreadPoolExecutor(5) as pool:
+        assert width(pool) == 5
+
+
 @pytest.mark.slow
 def test_workers_of_a_dask_cluster(
     inputs: list[Path], tmp_path: Path, same: Callable[..., None]
@@ -46,13 +55,13 @@ def test_workers_of_a_dask_cluster(
         ) as cluster,
         Client(cluster) as client,
     ):
-        executor = client.get_executor(pure=False)
-        concatenate(inputs, tmp_path / "out.h5", OPTIONS, executor=executor)
+        assert width(client.get_executor()) == 4
+        concatenate(inputs, tmp_path / "out.h5", OPTIONS, executor=client)
         same(tmp_path / "out.h5", inputs, "evt")
         with h5py.File(inputs[1], "r+") as file:
             file["spill/evt"][5] = file["spill/evt"][4]
         with pytest.raises(TableMismatchError, match="twice"):
-            concatenate(inputs, tmp_path / "other.h5", OPTIONS, executor=executor)
+            concatenate(inputs, tmp_path / "other.h5", OPTIONS, executor=client)
 
 
 def test_events_in_any_order_of_numbers() -> None:

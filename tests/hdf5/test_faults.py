@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
@@ -260,11 +261,23 @@ def test_files_that_can_not_be_read(inputs: list[Path], tmp_path: Path) -> None:
     assert not (tmp_path / "out.h5").exists()
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
-def test_a_file_without_permission(inputs: list[Path], tmp_path: Path) -> None:
-    inputs[1].chmod(0)
-    with pytest.raises(TableFileError, match="Permission denied"):
-        concatenate(inputs, tmp_path / "out.h5", jobs=1)
+def test_a_file_without_permission(inputs: list[Path]) -> None:
+    with TemporaryDirectory() as name:
+        place, user = Path(name), os.geteuid()
+        place.chmod(0o777)
+        paths = [Path(shutil.copy(path, place)) for path in inputs]
+        for path in paths:
+            path.chmod(0o644)
+        paths[1].chmod(0)
+        if user == 0:
+            os.seteuid(65534)  # root reads everything
+        try:
+            with pytest.raises(TableFileError, match="Permission denied") as raised:
+                concatenate(paths, place / "out.h5", jobs=1)
+        finally:
+            os.seteuid(user)
+        assert raised.value.path == str(paths[1])
+        assert sorted(place.iterdir()) == sorted(paths)
 
 
 def test_a_damaged_chunk(inputs: list[Path], tmp_path: Path) -> None:
@@ -325,6 +338,10 @@ def test_outputs_that_can_not_be(inputs: list[Path], tmp_path: Path) -> None:
         concatenate(inputs, inputs[1], jobs=1, overwrite=True)
     with pytest.raises(TableFileError, match="no directory"):
         concatenate(inputs, tmp_path / "nowhere" / "out.h5", jobs=1)
+    (tmp_path / "directory.h5").mkdir()
+    with pytest.raises(TableFileError, match="is no file"):
+        concatenate(inputs, tmp_path / "directory.h5", jobs=1, overwrite=True)
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_an_output_that_appears_meanwhile_is_kept(inputs: list[Path], tmp_path: Path) -> None:
@@ -336,6 +353,7 @@ def test_an_output_that_appears_meanwhile_is_kept(inputs: list[Path], tmp_path: 
     with pytest.raises(TableFileError, match="exists by now"):
         concatenate(inputs, out, jobs=1, progress=another)
     assert out.read_bytes() == b"another one"
+    assert sorted(tmp_path.iterdir()) == sorted([out, *inputs])
 
 
 def test_two_at_once(inputs: list[Path], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hepcache.errors import ConfigurationError, TableFileError, TableMismatchError
 from hepcache.hdf5 import (
     TableOptions,
+    add_key,
     check_keys,
     concatenate,
     describe,
@@ -143,6 +144,10 @@ def test_external_merge(inputs: list[Path], tmp_path: Path) -> None:
         assert list(file) == ["in0", "in1", "in2"]
         with h5py.File(inputs[1]) as one:
             assert np.array_equal(file["in1/rec.vtx/id"], one["rec.vtx/id"])
+    found = {one.name: one.rows for one in describe(out).groups}
+    with h5py.File(inputs[2]) as one:
+        assert found["/in2/rec.vtx"] == len(one["rec.vtx/x"])
+    assert len(found) == 9
     with pytest.raises(TableFileError, match="--overwrite"):
         link(inputs, out, how="external", jobs=1)
     with pytest.raises(ConfigurationError):
@@ -151,3 +156,22 @@ def test_external_merge(inputs: list[Path], tmp_path: Path) -> None:
         del file["rec.vtx/x"]
     with pytest.raises(TableMismatchError):
         link(inputs, out, how="external", jobs=1, overwrite=True)
+
+
+def test_values_of_variable_length_stay_where_they_are(inputs: list[Path], tmp_path: Path) -> None:
+    for path in inputs:
+        with h5py.File(path, "r+") as file:
+            spill, options = file["spill"], {"maxshape": (None,), "chunks": (8,)}
+            words = [f"spill {n} " * (n % 5) for n in range(len(spill["evt"]))]
+            spill.create_dataset("word", data=words, dtype=h5py.string_dtype(), **options)
+            lists = spill.create_dataset("list", (len(words),), h5py.vlen_dtype("f4"), **options)
+            for n in range(len(words)):
+                lists[n] = np.arange(n % 4)
+    out, linked = tmp_path / "out.h5", tmp_path / "linked.h5"
+    concatenate(inputs, out, jobs=1)
+    add_key(out, jobs=1)
+    link(inputs, linked, KEY, jobs=1)
+    for made in (out, linked):
+        assert verify(made, inputs, key="evt", jobs=1) == {}
+        with h5py.File(made) as file:
+            assert file["spill/word"][30 + 36] == b"spill 36 "

@@ -84,7 +84,7 @@ def test_which_paths_are_stores() -> None:
 
 
 class TestCloud(StoreContract):
-    """Against obstore's own service in memory; S3 itself is tests/live/objects' part."""
+    """Against obstore's own service in memory; S3 itself is tests/live/objectstore's part."""
 
     @pytest.fixture
     def store(self) -> Store:

@@ -82,6 +82,11 @@ def concat(
     """
     if fast and small:
         raise typer.BadParameter("give --fast or --small, not both")
+    if append and (overwrite or restart or verify_output):
+        raise typer.BadParameter(
+            "--append goes with none of --overwrite, --restart and --verify; compare the whole "
+            "with all its inputs by hepcache hdf5 verify"
+        )
     from hepcache import hdf5 as rooms
 
     effort: Effort = "fast" if fast else "small" if small else "balanced"
@@ -102,12 +107,12 @@ def concat(
                 restart=restart, progress=progress,
             )  # fmt: skip
     bad = {}
-    if verify_output and not append:
+    if verify_output:
         bad = compared(
             str(out), files, key=key, events=events, attributes=attributes, jobs=jobs
         )  # fmt: skip
     reported(done, json=json, problems=bad)
-    if verify_output and not append and not json:
+    if verify_output and not json:
         typer.echo(f"{out} is equal to its {len(files)} inputs")
 
 

@@ -119,7 +119,7 @@ def workforce(scheduler: str | None) -> Iterator[Any]:
     from distributed import Client
 
     with Client(scheduler) as client:
-        yield client.get_executor(pure=False)
+        yield client
 
 
 @contextmanager
@@ -137,11 +137,13 @@ def watched() -> Iterator[Callable[[str, int, int], None]]:
 
     bars: dict[str, Any] = {}
     console = Console(stderr=True)
+    # Where nobody looks on, rich leaves empty lines in a log.
+    hidden = not console.is_terminal
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     counts = Progress(*columns, TextColumn("{task.completed}/{task.total}"), console=console,
-                      transient=True)  # fmt: skip
+                      transient=True, disable=hidden)  # fmt: skip
     sizes = Progress(*columns, DownloadColumn(), TransferSpeedColumn(), console=console,
-                     transient=True)  # fmt: skip
+                     transient=True, disable=hidden)  # fmt: skip
 
     def show(phase: str, done: int, total: int) -> None:
         live, other = (sizes, counts) if phase == "Writing" else (counts, sizes)

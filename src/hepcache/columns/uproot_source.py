@@ -27,6 +27,7 @@ from hepcache.columns.transport import Range
 from hepcache.errors import OriginError, UnknownColumnError
 from hepcache.fileset import FileRecord, look
 from hepcache.fileset.freshness import storage_options
+from hepcache.fileset.paths import table_file
 from hepcache.objectstore.store import is_store_uri
 from hepcache.telemetry import ReadLog
 
@@ -238,6 +239,10 @@ class UprootSource:
 def _new_source(ref: TreeRef) -> Source:
     if is_store_uri(ref.path):
         return object_source(ref)
+    if table_file(ref.path) is not None:
+        from hepcache.columns.hdf5_source import HDF5Source  # needs more packages
+
+        return HDF5Source(ref)
     return UprootSource(ref).best()
 
 

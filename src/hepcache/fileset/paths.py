@@ -14,16 +14,17 @@ from urllib.parse import unquote, urlsplit
 
 import fsspec
 
-from hepcache.errors import BadFilesetError
+from hepcache.errors import BadFileError, BadFilesetError
 
 __all__ = [
     "find_files", "is_store_uri", "is_url", "label_directories", "location", "object_store",
-    "split_tree", "without_credentials",
+    "split_tree", "table_file", "without_credentials",
 ]  # fmt: skip
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://|^[a-z]+::")
 _STORE = re.compile(r"(?i)^(?:ntpl\+[a-z0-9+]+|rados|daos)://")
-_TREE = re.compile(r"^(?P<path>.*\.root):(?P<tree>[^:]+)$")
+_TABLES = re.compile(r"(?i)\.(?:h5|hdf5)$")
+_TREE = re.compile(r"^(?P<path>.*\.(?:root|h5|hdf5)):(?P<tree>[^:]+)$")
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
 _SECRET = re.compile(
     r"(?i)([?&][^=&\s]*(?:auth|cred|key|pass|policy|secret|sig|token)[^=&\s]*)=[^&\s'\"]+"
@@ -56,6 +57,29 @@ def object_store(path: str) -> Any:
     if not is_store_uri(path):
         return None
     return import_module("hepcache.objectstore.catalogued")
+
+
+def table_file(path: str) -> Any:
+    """Return the module that describes files of HDF5 tables, if ``path`` is one; or None.
+
+    Its name says so. The module is found by name, as that of object stores is.
+
+    Raises
+    ------
+    BadFileError
+        It is a URL, or packages are missing that HDF5 files need.
+    """
+    if not _TABLES.search(path):
+        return None
+    if is_url(path):
+        raise BadFileError({
+            without_credentials(path): "HDF5 files are read from a file system; mount it, or copy "
+            "the file"
+        })  # fmt: skip
+    try:
+        return import_module("hepcache.hdf5.catalogued")
+    except ImportError as error:
+        raise BadFileError({path: str(error)}) from error
 
 
 def location(path: str) -> str:

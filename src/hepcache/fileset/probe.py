@@ -21,7 +21,7 @@ from hepcache.fileset.describe import (
 )
 from hepcache.fileset.freshness import Freshness, look, storage_options
 from hepcache.fileset.model import FileRecord
-from hepcache.fileset.paths import is_url, location, object_store, without_credentials
+from hepcache.fileset.paths import is_url, location, object_store, table_file, without_credentials
 from hepcache.fileset.transient import retried
 from hepcache.fileset.ttree import NotPlainError, read_plain_tree
 from hepcache.settings import settings
@@ -71,9 +71,13 @@ def examine(
         )
         return described
     public = without_credentials(path)
+    tables = table_file(path)
     for _ in range(2):
         before = look(path, storage_options(options))
-        record = _open(public, location(path), tree, options, before)
+        if tables is not None:
+            record: FileRecord = tables.describe(location(path), tree, before)
+        else:
+            record = _open(public, location(path), tree, options, before)
         after = look(path, storage_options(options))
         if after.validator == before.validator:
             return record, after

@@ -23,7 +23,7 @@ from hepcache.hdf5.output import Output
 from hepcache.hdf5.partition import Keys, find_all_keys, key_groups
 from hepcache.hdf5.place import OutputPlace
 from hepcache.hdf5.plan import Plan, make_plan
-from hepcache.hdf5.pool import default_jobs, executor_for
+from hepcache.hdf5.pool import DaskClient, executor_for, width
 from hepcache.hdf5.rows import RowReader
 from hepcache.hdf5.sorting import sorted_inputs
 from hepcache.hdf5.survey import SIGNATURE
@@ -39,7 +39,7 @@ def append(
     out: str | os.PathLike[str],
     options: TableOptions | None = None,
     *,
-    executor: Executor | None = None,
+    executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     progress: Progress = lambda _phase, _done, _total: None,
 ) -> Concatenated:
@@ -95,7 +95,7 @@ def add_key(
     path: str | os.PathLike[str],
     options: TableOptions | None = None,
     *,
-    executor: Executor | None = None,
+    executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     progress: Progress = lambda _phase, _done, _total: None,
 ) -> Concatenated:
@@ -151,7 +151,7 @@ def recover_output(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def _changing(
-    place: OutputPlace, executor: Executor | None, jobs: int | None
+    place: OutputPlace, executor: Executor | DaskClient | None, jobs: int | None
 ) -> Iterator[Executor]:
     with understood(place.path), place.claimed(), executor_for(executor, jobs) as workforce:
         place.recover()
@@ -174,7 +174,7 @@ def _change(
     output = None
     try:
         made = output = Output(place.path, place.journal, plan, protected=before)
-        workers = jobs or default_jobs()
+        workers = width(executor, jobs)
         writer = Writer(output, plan, options, keys, executor, workers, done, progress)
         writer.fill(lambda: prepare(made))
         with done.timed("finish"):

@@ -20,7 +20,7 @@ from hepcache.hdf5.output import Output
 from hepcache.hdf5.partition import Keys, find_all_keys, key_groups
 from hepcache.hdf5.place import OutputPlace
 from hepcache.hdf5.plan import Plan, make_plan
-from hepcache.hdf5.pool import default_jobs, executor_for, nothing
+from hepcache.hdf5.pool import DaskClient, executor_for, nothing, width
 from hepcache.hdf5.sorting import sorted_inputs
 from hepcache.hdf5.writer import Writer
 
@@ -32,7 +32,7 @@ def concatenate(
     out: str | os.PathLike[str],
     options: TableOptions | None = None,
     *,
-    executor: Executor | None = None,
+    executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     overwrite: bool = False,
     restart: bool = False,
@@ -49,12 +49,12 @@ def concatenate(
     options
         How it is written.
     executor
-        Who does the work, such as Dask's ``client.get_executor()``; its
-        processes must see the inputs under the same names. By default
-        processes of this machine.
+        Who does the work: a client of Dask, whose workers may be on many
+        machines, or any executor. Its processes must see the inputs under the
+        same names. By default processes of this machine.
     jobs
-        How many processes; as many as there are cores by default. One means
-        that this process does the work.
+        How many processes; as many as there are cores, or as the executor has,
+        by default. One means that this process does the work.
     overwrite
         Whether an output that exists is replaced.
     restart
@@ -100,7 +100,7 @@ def concatenate_planned(
     place: OutputPlace,
     options: TableOptions,
     *,
-    executor: Executor | None,
+    executor: Executor | DaskClient | None,
     jobs: int | None,
     overwrite: bool,
     progress: Progress,
@@ -119,10 +119,14 @@ def concatenate_planned(
     virtual
         Whether the output refers to the inputs' rows and holds none but keys.
     """
-    check_names(paths, place.path, overwrite=overwrite)
+    check_names(paths, place.path)
     done = Concatenated(str(place.path), files=len(paths))
-    workers = jobs or default_jobs()
-    with understood(place.path), place.claimed(), executor_for(executor, workers) as workforce:
+    with (
+        understood(place.path),
+        place.claimed(overwrite=overwrite),
+        executor_for(executor, jobs) as workforce,
+    ):
+        workers = width(workforce, jobs)
         with done.timed("survey"):
             found = surveyed(paths, options, workforce, progress, keep_keys=keep_keys)
             found = sorted_inputs(found, options)
@@ -138,15 +142,15 @@ def concatenate_planned(
     return done
 
 
-def check_names(paths: Sequence[str], out: Path, *, overwrite: bool = True) -> None:
-    """Refuse an empty list, a file given twice, and an output that is an input or exists.
+def check_names(paths: Sequence[str], out: Path) -> None:
+    """Refuse an empty list, a file given twice, and an output that is an input or no file.
 
     Raises
     ------
     ConfigurationError
         There is no input, or one of them is the output.
     TableFileError
-        The output exists, or its directory does not.
+        The output can be no file, or its directory does not exist.
     TableMismatchError
         A file is given twice.
     """
@@ -156,8 +160,8 @@ def check_names(paths: Sequence[str], out: Path, *, overwrite: bool = True) -> N
         raise ConfigurationError("out", "a file that is not among the inputs", str(out))
     if not out.parent.is_dir():
         raise TableFileError(str(out), f"there is no directory {out.parent}")
-    if out.exists() and not overwrite:
-        raise TableFileError(str(out), "exists; use --overwrite to replace it")
+    if out.exists() and not out.is_file():
+        raise TableFileError(str(out), "is no file; choose another name")
     raise_problems(same_files(paths))
 
 

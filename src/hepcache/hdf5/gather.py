@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+import xxhash
 from h5py import h5t
 
 from hepcache.errors import TableFileError, TableMismatchError
@@ -16,7 +18,7 @@ from hepcache.hdf5.compare import GroupLengths, Variant, fixed_problems, match_s
 from hepcache.hdf5.image import Places
 from hepcache.hdf5.keywork import Place
 from hepcache.hdf5.model import Column, FileTables, Schema, text
-from hepcache.hdf5.pool import as_made
+from hepcache.hdf5.pool import as_made, width
 from hepcache.hdf5.rows import Source
 from hepcache.hdf5.survey import read_schema, survey
 
@@ -29,7 +31,7 @@ __all__ = [
     "survey_all",
 ]
 
-_SURVEYS_AT_ONCE = 64
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Inputs:
     schema
         Of all of them, without partition keys.
     tables
-        Of each file.
+        Of each file; lengths are in ``rows``.
     variants
         How each file holds the columns.
     rows
@@ -79,7 +81,7 @@ class Inputs:
         one, variant = self.tables[file], self.variants[file]
         at = np.flatnonzero(variant.order[one.filled] == column)
         address = int(one.addresses[at[0]]) if len(at) else -1
-        length = int(one.lengths[at[0]]) if len(at) else 0
+        length = int(self.rows[file, self.schema.columns[column].group]) if len(at) else 0
         return Place(self.schema.columns[column], variant.storages[column], address, length)
 
     def ordered(self, order: Sequence[int]) -> Inputs:
@@ -126,15 +128,24 @@ def survey_all(
     """
     found: dict[str, FileTables] = {}
     bad: dict[str, str] = {}
-    look = partial(_survey, direct=direct)
-    for one in as_made(executor, look, paths, most=_SURVEYS_AT_ONCE):
+    look, known = partial(_survey, direct=direct), dict[Any, Any]()
+    for one in as_made(executor, look, paths, most=max(_AT_ONCE, 2 * width(executor))):
         if isinstance(one, FileTables):
-            found[one.path] = one
+            found[one.path] = _sharing(one, known)
         else:
             bad[one[0]] = one[1]
         done()
     raise_problems({}, {path: bad[path] for path in paths if path in bad})
     return [found[path] for path in paths]
+
+
+def _sharing(one: FileTables, known: dict[Any, Any]) -> FileTables:
+    """Return the same, in which what other files have too is there once."""
+    filled = known.setdefault(xxhash.xxh3_128_digest(one.filled.tobytes()), one.filled)
+    fixed = known.get("fixed")
+    if fixed != one.fixed:
+        fixed = known["fixed"] = one.fixed
+    return replace(one, filled=filled, fixed=fixed)
 
 
 def _survey(path: str, *, direct: bool) -> FileTables | tuple[str, str]:
@@ -193,7 +204,10 @@ def gather(
             rows.append(lengths)
         problems |= {f"{one.path}: {where}": reason for where, reason in found.items()}
     raise_problems(problems)
-    return Inputs(schema, tables, variants, np.stack(rows), keys)
+    # Of thousands of files, each with ten thousand datasets, only places are kept.
+    none = np.zeros(0, np.int64)
+    slim = [replace(one, lengths=none) for one in tables]
+    return Inputs(schema, slim, variants, np.stack(rows), keys)
 
 
 def _without_keys(schema: Schema, key: str | None) -> tuple[Schema, list[Column]]:

@@ -90,7 +90,7 @@ def describe(path: str | os.PathLike[str]) -> FileInfo:
     with understood_file(name):
         file = open_library(name)
         try:
-            schema, lengths = library_tables(file)
+            schema, lengths = library_tables(file, follow=True)
             numbers: list[list[int]] = [[] for _ in schema.groups]
             for number, column in enumerate(schema.columns):
                 numbers[column.group].append(number)

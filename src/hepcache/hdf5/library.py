@@ -43,8 +43,15 @@ def open_library(path: str, *, chunk_cache: int = 1 << 20) -> Any:
     return file
 
 
-def library_tables(file: Any) -> tuple[Schema, Places]:
+def library_tables(file: Any, *, follow: bool = False) -> tuple[Schema, Places]:
     """Return schema and first dimensions of an open file.
+
+    Parameters
+    ----------
+    file
+        The file.
+    follow
+        Whether what external links lead to counts as what is there.
 
     Raises
     ------
@@ -53,7 +60,7 @@ def library_tables(file: Any) -> tuple[Schema, Places]:
     """
     groups = [Group(b"", _ordered(h5g.open(file, b"/")))]
     found: list[tuple[Column, int]] = []
-    seen = {h5o.get_info(file).addr}
+    seen = {_identity(file)}
     at = 0
     while at < len(groups):
         parent = groups[at]
@@ -61,13 +68,13 @@ def library_tables(file: Any) -> tuple[Schema, Places]:
         for name in _names(group, parent.ordered):
             path = parent.path + b"/" + name if parent.path else name
             kind = group.links.get_info(name).type
-            if kind != h5py.h5l.TYPE_HARD:
+            if kind != h5py.h5l.TYPE_HARD and not (follow and kind == h5py.h5l.TYPE_EXTERNAL):
                 raise UnsupportedLayoutError(f"{text(path)} is a link; replace it by its target")
             one = h5o.open(group, name)
-            address = h5o.get_info(one).addr
-            if address in seen:
+            identity = _identity(one)
+            if identity in seen:
                 raise UnsupportedLayoutError(f"{text(path)} is a second name of another object")
-            seen.add(address)
+            seen.add(identity)
             if isinstance(one, h5g.GroupID):
                 groups.append(Group(path, _ordered(one)))
             elif isinstance(one, h5d.DatasetID):
@@ -77,6 +84,11 @@ def library_tables(file: Any) -> tuple[Schema, Places]:
         at += 1
     lengths = np.array([length for _, length in found], dtype=np.int64)
     return Schema(tuple(groups), tuple(column for column, _ in found)), lengths
+
+
+def _identity(one: Any) -> tuple[int, int]:
+    found = h5o.get_info(one)
+    return found.fileno, found.addr
 
 
 def _ordered(group: Any) -> bool:

@@ -203,6 +203,8 @@ class Output:
     def copy_variable(self, done: Callable[[int], None]) -> None:
         """Copy the datasets whose values lie outside them, through HDF5's library."""
         plan = self._plan
+        if plan.virtual:
+            return  # all rows are where they were
         columns = [n for n, one in enumerate(plan.schema.columns) if one.variable and one.rank > 0]
         for file, tables in enumerate(plan.inputs.tables) if columns else ():
             if file == 0 and plan.kept.any():

@@ -5,17 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hepcache.hdf5.gather import Inputs, raise_problems
 from hepcache.hdf5.image import Places
-from hepcache.hdf5.keys import EVENT_COLUMNS, KeyRuns, repeated_events
+from hepcache.hdf5.keys import EVENT_COLUMNS, KeyRuns
 from hepcache.hdf5.keywork import FileKeys, KeyTask, Place, find_keys
 from hepcache.hdf5.model import text
-from hepcache.hdf5.pool import as_made
+from hepcache.hdf5.pool import as_made, width
+from hepcache.hdf5.repeats import Listed
 
 __all__ = ["Keys", "as_runs", "find_all_keys", "key_groups"]
 
@@ -113,31 +113,30 @@ def find_all_keys(
     """
     numbers = _numbers(inputs, key, groups)
     rows = inputs.rows[:, spill]
-    keys = Keys(np.cumsum(rows) - rows, memory_bytes)
+    keys, listed = Keys(np.cumsum(rows) - rows, memory_bytes), Listed(memory_bytes)
     problems: dict[str, str] = {}
-    listed: list[Mapping[bytes, NDArray[Any]]] = []
     todo = _tasks(inputs, numbers, spill, groups, existing)
     try:
-        for file, found in as_made(executor, _find, todo, most=64):
+        for file, found in as_made(executor, _find, todo, most=max(64, 2 * width(executor))):
             path = inputs.tables[file].path
             problems |= {f"{path}: {where}": why for where, why in found.problems.items()}
             for group, runs in found.runs.items():
                 keys.add(file, group, runs)
             if found.spill and len(next(iter(found.spill.values()))):
-                listed.append(found.spill)
+                listed.add(found.spill)
         if existing is not None:
             for group, values in existing.items():
                 keys.add(0, group, as_runs(values))
-        # Without runs and subruns, events of several files may well have equal numbers.
-        if not problems and len(listed) > 1 and len(listed[0]) > 1:
-            twice = repeated_events(listed)
-            if twice:
-                where = text(inputs.schema.groups[spill].path)
-                problems[where] = f"lists event {twice} in more than one file"
+        twice = "" if problems else listed.repeated()
+        if twice:
+            where = text(inputs.schema.groups[spill].path)
+            problems[where] = f"lists event {twice} in more than one file"
         raise_problems(problems)
     except BaseException:
         keys.close()
         raise
+    finally:
+        listed.close()
     return keys
 
 

@@ -47,13 +47,20 @@ class OutputPlace:
         return self._beside("job")
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
+    def claimed(self, *, overwrite: bool = True) -> Iterator[None]:
         """Keep other processes from writing this output meanwhile.
+
+        What a run left that was killed when its output had its name is removed.
+
+        Parameters
+        ----------
+        overwrite
+            Whether there may be a file of that name already.
 
         Raises
         ------
         TableFileError
-            Another process is writing it, or its directory can't be written.
+            Another process is writing it, its directory can't be written, or it exists.
         """
         lock = self._beside("lock")
         try:
@@ -72,11 +79,19 @@ class OutputPlace:
                     str(self.path), f"another process is writing it ({lock} is locked)"
                 ) from error
             try:
+                self._tidy()
+                if self.path.exists() and not overwrite:
+                    raise TableFileError(str(self.path), "exists; use --overwrite to replace it")
                 yield
             finally:
                 lock.unlink(missing_ok=True)
         finally:
             os.close(descriptor)
+
+    def _tidy(self) -> None:
+        there = self.part.exists()
+        if not there or (self.path.exists() and self.part.samefile(self.path)):
+            self.discard()
 
     def recover(self) -> None:
         """Finish an append to this file that was cut off while it became visible."""
@@ -122,8 +137,8 @@ class OutputPlace:
 
     def discard(self) -> None:
         """Remove what is left of an output under way."""
-        for path in (self.part, self.job, self.part_journal, self._beside("job.part")):
-            path.unlink(missing_ok=True)
+        for suffix in ("part", "job", "job.part", "part-journal", "part-journal.part"):
+            self._beside(suffix).unlink(missing_ok=True)
 
     def publish(self, *, overwrite: bool) -> None:
         """Give the complete, durable output its name.
@@ -133,6 +148,16 @@ class OutputPlace:
         TableFileError
             There is a file of that name by now, and it must not be replaced.
         """
+        try:
+            self._give_name(overwrite=overwrite)
+        except BaseException:
+            if not self.job.exists():
+                self.discard()
+            raise
+        sync_directory(self.path.parent)
+        self.discard()
+
+    def _give_name(self, *, overwrite: bool) -> None:
         if overwrite:
             self.part.replace(self.path)
         else:
@@ -145,5 +170,3 @@ class OutputPlace:
             except OSError:  # a file system without hard links
                 self.part.rename(self.path)
             self.part.unlink(missing_ok=True)
-        sync_directory(self.path.parent)
-        self.discard()

@@ -10,22 +10,32 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.connection import wait as wait_for
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from hepcache.hdf5.opened import close_sources
 
 __all__ = [
+    "DaskClient",
     "InlineExecutor",
     "as_made",
     "begin_worker",
     "default_jobs",
     "executor_for",
     "nothing",
+    "width",
     "worker_pool",
 ]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+
+class DaskClient(Protocol):
+    """A client of Dask, whose workers do the work."""
+
+    def get_executor(self, **options: Any) -> Executor:
+        """Return an executor."""
+        ...
 
 
 class InlineExecutor(Executor):
@@ -73,10 +83,28 @@ def worker_pool(jobs: int | None = None) -> Iterator[Executor]:
 
 
 def executor_for(
-    executor: Executor | None, jobs: int | None = None
+    executor: Executor | DaskClient | None, jobs: int | None = None
 ) -> AbstractContextManager[Executor]:
     """Return an executor that was given, which stays open, or worker processes of one's own."""
-    return worker_pool(jobs) if executor is None else nullcontext(executor)
+    if executor is None:
+        return worker_pool(jobs)
+    return nullcontext(
+        executor if isinstance(executor, Executor) else executor.get_executor(pure=False)
+    )
+
+
+def width(executor: Executor, jobs: int | None = None) -> int:
+    """Return how many tasks an executor does at the same time, as far as it tells."""
+    if jobs is not None:
+        return jobs
+    if isinstance(executor, InlineExecutor):
+        return 1
+    client = getattr(executor, "_client", None)  # Dask's
+    if client is not None:
+        threads: int = sum(client.nthreads().values())
+        return max(1, threads)
+    known: int | None = getattr(executor, "_max_workers", None)
+    return known or default_jobs()
 
 
 def begin_worker() -> None:

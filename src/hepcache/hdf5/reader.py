@@ -61,6 +61,13 @@ class EventTables:
         :func:`hepcache.cachestrategy` gives; none by default. Names hold the
         file's size and time of change, so a changed file is read again.
 
+    Attributes
+    ----------
+    path, key, spill
+        The file, and of what its partition keys were made.
+    layout
+        Hash of where its data lies.
+
     Raises
     ------
     TableFileError
@@ -80,27 +87,32 @@ class EventTables:
         events: str = "spill",
         cache: MutableMapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        self.path, self._key, self._cache = os.fspath(path), key, cache
-        self._spill = events.strip("/")
+        self.path, self._cache = os.fspath(path), cache
+        self.key, self.spill = key, events.strip("/")
         tables = survey(self.path)
         self._inputs: Inputs = gather([tables], attributes=False, keep_keys=True)
         self._reader = RowReader(self._inputs.source(0))
         schema = self._inputs.schema
-        self._numbers = {one.path.decode(): n for n, one in enumerate(schema.columns)}
+        self._numbers = {_name(one.path): n for n, one in enumerate(schema.columns)}
         self._groups = {
-            column.path.decode().rpartition("/")[0]: column.group
+            _name(column.path).rpartition("/")[0]: column.group
             for column in schema.columns
             if column.name == f"{key}.seq".encode()
         }
-        if self._spill not in self._groups:
+        if self.spill not in self._groups:
             raise TableFileError(
-                self.path, f"has no {self._spill}/{key}.seq; make it with hepcache hdf5 add-key"
+                self.path, f"has no {self.spill}/{key}.seq; make it with hepcache hdf5 add-key"
             )
-        identity = f"{Path(self.path).resolve()} {tables.size} {tables.mtime_ns}"
+        where = (tables.filled, tables.lengths, tables.addresses)
+        self.layout = xxhash.xxh3_64_hexdigest(
+            tables.digest + b"".join(one.tobytes() for one in where)
+        )
+        status = f"{tables.size} {tables.mtime_ns} {self.layout}"
+        identity = f"{Path(self.path).resolve()} {status}"
         self._name = f"hdf5-{xxhash.xxh3_128_hexdigest(identity.encode())}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_opened, (self.path, self._key, self._spill, self._cache))
+        return (_opened, (self.path, self.key, self.spill, self._cache))
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -110,11 +122,31 @@ class EventTables:
     @property
     def events(self) -> int:
         """Number of events."""
-        return self._length(self._spill)
+        return self._length(self.spill)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the file that were read so far, as they lie in it."""
+        return self._reader.stored_bytes
+
+    def described(self) -> dict[str, list[tuple[str, bytes, tuple[int, ...]]]]:
+        """Return full name, encoded type and shape of a row of datasets, by group.
+
+        Keys, and what is of variable length, are left out.
+        """
+        own = {number: name for name, number in self._groups.items()}
+        found: dict[str, list[tuple[str, bytes, tuple[int, ...]]]] = {
+            name: [] for name in own.values()
+        }
+        for name, number in self._numbers.items():
+            one = self._inputs.schema.columns[number]
+            if one.group in own and one.rank > 0 and not one.variable:
+                found[own[one.group]].append((name, one.type, one.tail))
+        return found
 
     def columns(self, group: str) -> tuple[str, ...]:
         """Return the full names of a group's datasets, without its key."""
-        number, key = self._group(group), f"/{self._key}.seq"
+        number, key = self._group(group), f"/{self.key}.seq"
         columns = self._inputs.schema.columns
         return tuple(
             name
@@ -134,7 +166,7 @@ class EventTables:
         """
         if parts < 1:
             raise ConfigurationError("parts", "1 or more", parts)
-        group = self._spill if balance is None else balance
+        group = self.spill if balance is None else balance
         length, seq = self._length(group), self._seq(group)
         cuts = {0, self.events}
         for part in range(1, parts):
@@ -144,12 +176,12 @@ class EventTables:
         edges = sorted(cuts)
         return [self.range(a, b) for a, b in pairwise(edges)]
 
-    def range(self, start: int, stop: int) -> EventRange:
-        """Return events ``start`` to ``stop``, and where their rows are."""
+    def range(self, start: int, stop: int, groups: Sequence[str] | None = None) -> EventRange:
+        """Return events ``start`` to ``stop``, and where their rows are, in all groups or some."""
         if not 0 <= start <= stop <= self.events:
             raise ConfigurationError("range", f"between 0 and {self.events}", (start, stop))
         rows = {}
-        for group in self._groups:
+        for group in self._groups if groups is None else groups:
             seq = self._seq(group)
             first = bisect_left(seq, start)
             rows[group] = (first, bisect_left(seq, stop, lo=first))
@@ -184,14 +216,20 @@ class EventTables:
     def offsets(self, events: EventRange, group: str) -> NDArray[np.int64]:
         """Return where the rows of each event begin, shape ``(n_events + 1,)``, from 0 on."""
         self._group(group)
-        seq = self._column(f"{group}/{self._key}.seq", *events.rows[group])
+        seq = self._column(f"{group}/{self.key}.seq", *events.rows[group])
         numbers = np.arange(events.start, events.stop + 1)
         found: NDArray[np.int64] = np.searchsorted(seq, numbers)
+        if len(seq) and (
+            seq[0] < events.start or seq[-1] >= events.stop or (np.diff(seq) < 0).any()
+        ):
+            raise TableFileError(
+                self.path, f"/{group}/{self.key}.seq falls; look with hepcache hdf5 check"
+            )
         return found
 
     def keys(self, group: str) -> NDArray[np.int64]:
         """Return the keys of all rows of a group, shape ``(n_rows,)``."""
-        found: NDArray[np.int64] = self._column(f"{group}/{self._key}.seq", 0, self._length(group))
+        found: NDArray[np.int64] = self._column(f"{group}/{self.key}.seq", 0, self._length(group))
         return found
 
     def array(self, events: EventRange, columns: Sequence[str]) -> ak.Array:
@@ -250,7 +288,7 @@ class EventTables:
 
     def _group(self, group: str) -> int:
         if group not in self._groups:
-            raise UnknownColumnError(f"{group}/{self._key}.seq", self.path)
+            raise UnknownColumnError(f"{group}/{self.key}.seq", self.path)
         return self._groups[group]
 
     def _group_of(self, name: str) -> str:
@@ -262,7 +300,7 @@ class EventTables:
         return int(self._inputs.rows[0, self._group(group)])
 
     def _seq(self, group: str) -> _Keys:
-        return _Keys(self._reader, self._place(f"{group}/{self._key}.seq"), self._length(group))
+        return _Keys(self._reader, self._place(f"{group}/{self.key}.seq"), self._length(group))
 
 
 class _Keys(Sequence[int]):
@@ -285,6 +323,11 @@ class _Keys(Sequence[int]):
             raw = b"".join(self._reader.rows(*self._place[:3], self._first, stop))
             self._known = np.frombuffer(raw, "<i8")
         return int(self._known[row - self._first])
+
+
+def _name(path: bytes) -> str:
+    # As messages show it, should it be no UTF-8.
+    return path.decode("utf-8", "backslashreplace")
 
 
 def _opened(path: str, key: str, events: str, cache: Any) -> EventTables:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
 import h5py
 
 from hepcache.errors import ConfigurationError, TableFileError
-from hepcache.hdf5.concat import check_names, concatenate_planned
+from hepcache.hdf5.concat import check_names, concatenate_planned, understood
 from hepcache.hdf5.gather import gather, survey_all
 from hepcache.hdf5.options import TableOptions
 from hepcache.hdf5.outcome import Concatenated, Progress
 from hepcache.hdf5.place import OutputPlace
-from hepcache.hdf5.pool import executor_for
+from hepcache.hdf5.pool import DaskClient, executor_for
 from hepcache.hdf5.virtual import name_from
 
 __all__ = ["link", "rechunk"]
@@ -27,7 +28,7 @@ def rechunk(
     out: str | os.PathLike[str],
     options: TableOptions | None = None,
     *,
-    executor: Executor | None = None,
+    executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     overwrite: bool = False,
     progress: Progress = lambda _phase, _done, _total: None,
@@ -66,7 +67,7 @@ def link(
     options: TableOptions | None = None,
     *,
     how: Literal["virtual", "external"] = "virtual",
-    executor: Executor | None = None,
+    executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     overwrite: bool = False,
     progress: Progress = lambda _phase, _done, _total: None,
@@ -105,9 +106,13 @@ def link(
         )
     if how != "external":
         raise ConfigurationError("how", "virtual or external", how)
-    check_names(paths, place.path, overwrite=overwrite)
+    check_names(paths, place.path)
     done = Concatenated(str(place.path), files=len(paths), groups=len(paths))
-    with place.claimed(), executor_for(executor, jobs) as workforce:
+    with (
+        understood(place.path),
+        place.claimed(overwrite=overwrite),
+        executor_for(executor, jobs) as workforce,
+    ):
         found = gather(survey_all(paths, workforce), attributes=False, keep_keys=True)
         _link_externally(paths, place, overwrite=overwrite)
     done.datasets = len(found.schema.columns)
@@ -121,12 +126,17 @@ def _link_externally(paths: Sequence[str], place: OutputPlace, *, overwrite: boo
     if twice:
         raise TableFileError(str(place.path), f"files of equal names: {', '.join(sorted(twice))}")
     place.discard()
-    with h5py.File(place.part, "w", libver=("earliest", "v110")) as file:
+    # A small file, made in memory: HDF5 itself knows no full disk.
+    made = BytesIO()
+    with h5py.File(made, "w", libver=("earliest", "v110")) as file:
         for name, path in zip(names, paths, strict=True):
             file[name] = h5py.ExternalLink(name_from(place.path.parent, path), "/")
-    descriptor = os.open(place.part, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        with place.part.open("wb") as part:
+            part.write(made.getbuffer())
+            part.flush()
+            os.fsync(part.fileno())
+    except BaseException:
+        place.discard()
+        raise
     place.publish(overwrite=overwrite)

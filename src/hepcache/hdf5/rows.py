@@ -60,6 +60,8 @@ class RowReader:
         Its bytes, where it can be read without HDF5's library.
     read_bytes
         What was read of it and may still be in memory.
+    stored_bytes
+        What was read of it in all, as it lies there.
 
     Raises
     ------
@@ -83,7 +85,7 @@ class RowReader:
         self._library: Any = None
         self._indexes: dict[int, ChunkIndex | None] = {}
         self._last: tuple[int, Piece] = (-1, b"")
-        self.read_bytes = 0
+        self.read_bytes = self.stored_bytes = 0
 
     @property
     def mapped_bytes(self) -> int:
@@ -160,7 +162,9 @@ class RowReader:
             ):
                 begin, end = (address + row * column.row_bytes for row in (start, stop))
                 if end <= len(self._view):
+                    self.stored_bytes += end - begin
                     return [self._view[begin:end]]
+            self.stored_bytes += (stop - start) * column.row_bytes
             return [self._through_library(column, start, stop)]
         except _DAMAGED as error:
             where = f"{column.path.decode('utf-8', 'replace')}, rows {start} to {stop}"
@@ -202,6 +206,7 @@ class RowReader:
         self, storage: Storage, places: list[int], sizes: list[int], nbytes: int, itemsize: int
     ) -> list[Piece]:
         view = self._view
+        self.stored_bytes += sum(sizes)
         if not storage.filters:
             pieces: list[Piece] = [view[p : p + n] for p, n in zip(places, sizes, strict=True)]
         elif not places:

@@ -19,7 +19,7 @@ from hepcache.hdf5.outcome import Concatenated, Progress
 from hepcache.hdf5.partition import Keys, as_runs
 from hepcache.hdf5.place import OutputPlace
 from hepcache.hdf5.plan import make_plan
-from hepcache.hdf5.pool import default_jobs, executor_for
+from hepcache.hdf5.pool import DaskClient, executor_for, width
 from hepcache.hdf5.reader import EventRange, EventTables
 
 __all__ = ["ranges_table", "split"]
@@ -32,7 +32,7 @@ def split(
     options: TableOptions | None = None,
     *,
     balance: str | None = None,
-    executor: Executor | None = None,
+    executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     overwrite: bool = False,
     progress: Progress = lambda _phase, _done, _total: None,
@@ -68,8 +68,8 @@ def split(
     out.mkdir(parents=True, exist_ok=True)
     names = [out / f"{Path(source).stem}-{n:04d}{Path(source).suffix}" for n in range(len(ranges))]
     for name in names:
-        if name.exists() and not overwrite:
-            raise TableFileError(str(name), "exists; use --overwrite to replace it")
+        with OutputPlace(name).claimed(overwrite=overwrite):
+            pass  # all can be written before the first one is
     with executor_for(executor, jobs) as workforce:
         made = []
         for name, one in zip(names, ranges, strict=True):
@@ -101,7 +101,7 @@ def _write_part(
     keys = Keys(np.array([-events.start]), options.memory_bytes // 8)
     groups = []
     for number, group in enumerate(found.schema.groups):
-        name = group.path.decode()
+        name = group.path.decode("utf-8", "backslashreplace")
         if name in events.rows:
             first, last = events.rows[name]
             rows[0, number], starts[0, number] = last - first, first
@@ -113,7 +113,7 @@ def _write_part(
             )
     part = replace(found, rows=rows, starts=starts)
     plan = make_plan(part, options, key_groups=groups)
-    workers = jobs or default_jobs()
+    workers = width(executor, jobs)
     try:
         write_output(place, plan, options, keys, executor, workers, done, True, progress)
     finally:

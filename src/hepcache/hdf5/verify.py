@@ -15,7 +15,7 @@ from hepcache.hdf5.check import check_keys
 from hepcache.hdf5.gather import Inputs, gather, survey_all
 from hepcache.hdf5.library import open_library
 from hepcache.hdf5.model import Column, text
-from hepcache.hdf5.pool import as_made, executor_for
+from hepcache.hdf5.pool import DaskClient, as_made, executor_for
 from hepcache.hdf5.survey import understood_file
 
 __all__ = ["verify"]
@@ -41,7 +41,7 @@ def verify(
     key: str | None = None,
     events: str = "spill",
     attributes: bool = True,
-    executor: Executor | None = None,
+    executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     progress: Callable[[str, int, int], None] = lambda _phase, _done, _total: None,
 ) -> dict[str, str]:

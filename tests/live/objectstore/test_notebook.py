@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from tests.live.objects.servers import KEY, SECRET, Gateway
+from tests.live.objectstore.servers import KEY, SECRET, Gateway
 
 from hepcache.objectstore import open_store
 
