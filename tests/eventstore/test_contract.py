@@ -211,7 +211,7 @@ def test_leaves_split_and_join(store: Store, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_single_products_become_leaves(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hepcache.eventstore.shard._MOST_ROWS", 16)
+    monkeypatch.setattr("hepcache.eventstore.localshard._MOST_ROWS", 16)
     subrun = subrun_of(store)
     for number in np.random.default_rng(5).permutation(50).tolist():
         subrun.create(number)["v"] = np.array([number, number])

@@ -13,7 +13,8 @@ import typer
 from hepcache.cli.written import Json
 
 if TYPE_CHECKING:
-    from hepcache.eventstore.ingestion import FileFormat, Ingested
+    from hepcache.eventstore.formats import FileFormat
+    from hepcache.eventstore.ingestion import Ingested
 
 __all__ = ["ingest", "schema"]
 
@@ -115,7 +116,7 @@ _COUNTED = ("events", "skipped_events")
 def _format(files: Sequence[Path]) -> FileFormat:
     """Return what files these are, by their first bytes."""
     from hepcache.errors import BadFileError
-    from hepcache.eventstore.ingestion import TABLES
+    from hepcache.eventstore.formats import TABLES
 
     starts = {}
     for path in files:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from hepcache.errors import TableFileError, TableMismatchError
 from hepcache.eventstore.classes import ClassColumn, ClassDescription, FileClasses
+from hepcache.eventstore.formats import FileFormat
 from hepcache.eventstore.gathering import gather_rows
-from hepcache.eventstore.ingestion import FileFormat
 from hepcache.eventstore.table import Table
 
 __all__ = ["TREES", "TREE_INDEX", "TreeEvents", "describe_tree"]
@@ -110,9 +110,11 @@ class TreeEvents:
                 f"{path}: group {tree}": f"it lacks {', '.join(missing)}, so its entries are no "
                 "events"
             })  # fmt: skip
+        classes = _collections(names)
+        self._lists = self._with_lists(classes, names)
         self._columns = {
             label: columns
-            for label, columns in _collections(names).items()
+            for label, columns in classes.items()
             if any(fnmatchcase(label, one) for one in include)
             and not any(fnmatchcase(label, one) for one in exclude)
         }
@@ -174,14 +176,27 @@ class TreeEvents:
         for label, columns in self._columns.items():
             chosen = {name: read[branch][entries - first] for name, branch in columns.items()}
             lists = next(iter(chosen.values()))
-            if not self._is_list[label]:
+            if label not in self._lists:
                 found[label] = Table.build(None, events, {n: _flat(c) for n, c in chosen.items()})
                 continue
             offsets = np.zeros(len(entries) + 1, np.int64)
-            np.cumsum(ak.to_numpy(ak.num(lists)), out=offsets[1:])
+            counts = ak.to_numpy(ak.num(lists))
+            np.cumsum(counts, out=offsets[1:])
+            self._check_lengths(label, chosen, counts)
             flat = {name: _flat(ak.flatten(one, axis=1)) for name, one in chosen.items()}
             found[label] = Table.build(None, events, flat, offsets)
         return found
+
+    def _check_lengths(
+        self, label: str, columns: Mapping[str, Any], counts: NDArray[np.int64]
+    ) -> None:
+        unlike = [
+            name for name, one in columns.items() if (ak.to_numpy(ak.num(one)) != counts).any()
+        ]
+        if unlike:
+            where = f"{self.path}: group {self._tree.name}"
+            problem = f"lists of {label} differ in length: {', '.join(sorted(unlike))}"
+            raise TableMismatchError({where: f"{problem}; leave them out with --exclude {label}"})
 
     def _read(self, names: Sequence[str], first: int, last: int | None) -> Mapping[str, Any]:
         try:
@@ -196,25 +211,38 @@ class TreeEvents:
     def _branches(self) -> list[str]:
         return [branch for columns in self._columns.values() for branch in columns.values()]
 
+    def _with_lists(self, classes: dict[str, dict[str, str]], names: Sequence[str]) -> set[str]:
+        """Return the labels of collections; what only looks like a counter becomes a column."""
+        counted = {label: columns for label, columns in classes.items() if f"n{label}" in names}
+        read = self._read([one for columns in counted.values() for one in columns.values()], 0, 1)
+        lists = set()
+        for label, columns in counted.items():
+            if all(_is_list(read[branch].type.content) for branch in columns.values()):
+                lists.add(label)
+            else:
+                classes.setdefault(_ALONE, {})[f"n{label}"] = f"n{label}"
+        return lists
+
     def _described(self) -> FileClasses:
         """Return the classes, with types as one entry has them."""
-        self._is_list: dict[str, bool] = {}
         classes = []
         read = self._read(self._branches(), 0, 1)
-        lengths = self._read([next(iter(one.values())) for one in self._columns.values()], 0, None)
+        first = {label: next(iter(self._columns[label].values())) for label in self._lists
+                 if label in self._columns}  # fmt: skip
+        lengths = self._read(list(first.values()), 0, None)
         for label, columns in sorted(self._columns.items()):
             kinds = {name: read[branch].type.content for name, branch in columns.items()}
-            lists = {name: isinstance(kind, ak.types.ListType) for name, kind in kinds.items()}
-            self._is_list[label] = all(lists.values())
             rows = int(self._tree.num_entries)
-            if self._is_list[label]:
-                rows = int(ak.sum(ak.num(lengths[next(iter(columns.values()))])))
-            described = [
-                ClassColumn(name, str(kind.content if self._is_list[label] else kind), ())
-                for name, kind in sorted(kinds.items())
-            ]
+            if label in first:
+                rows = int(ak.sum(ak.num(lengths[first[label]])))
+                kinds = {name: kind.content for name, kind in kinds.items()}
+            described = [ClassColumn(name, str(kind), ()) for name, kind in sorted(kinds.items())]
             classes.append(ClassDescription(label, label, tuple(described), (), rows))
         return FileClasses(self.path, tuple(classes))
+
+
+def _is_list(kind: Any) -> bool:
+    return isinstance(kind, ak.types.ListType) and not kind.parameters
 
 
 def _opened(path: str, include: Sequence[str], exclude: Sequence[str]) -> TreeEvents:
@@ -230,20 +258,29 @@ TREES = FileFormat(_describe, _opened)
 
 
 def _collections(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return classes: label to the names of their columns and the branches that hold them."""
-    counted = {name[1:] for name in names if name.startswith("n") and name[1:2].isupper()}
+    """Return classes: label to the names of their columns and the branches that hold them.
+
+    ``label_column`` is the branch's name again; ``label`` where the column has no name.
+    What has no label is a column of ``event`` under the branch's whole name.
+    """
+    counted = _counted(names)
     found: dict[str, dict[str, str]] = {}
     for name in names:
         if name in TREE_INDEX or (name[1:] in counted and name.startswith("n")):
             continue
         label, _, rest = name.partition("_")
-        if label in counted:
-            found.setdefault(label, {})[rest or "value"] = name
-        elif rest and label:
+        if label in counted or (rest and label and label != _ALONE):
             found.setdefault(label, {})[rest] = name
         else:
             found.setdefault(_ALONE, {})[name] = name
     return found
+
+
+def _counted(names: Sequence[str]) -> set[str]:
+    """Return the labels of which a branch may count the items."""
+    labels = {name.partition("_")[0] for name in names}
+    wanted = {name[1:] for name in names if name.startswith("n") and name[1:2].isupper()}
+    return wanted & labels - {_ALONE}
 
 
 def _flat(column: Any) -> Any:

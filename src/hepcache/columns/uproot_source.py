@@ -17,6 +17,7 @@ from uproot.behaviors.RNTuple import HasFields
 
 from hepcache.columns.baskets import Basket, Piece, coalesced, decoded
 from hepcache.columns.column import Column, Counted, Flat, Values, from_layout
+from hepcache.columns.event_source import EventSource
 from hepcache.columns.object_source import file_source, object_source
 from hepcache.columns.origin import Origin, open_origin
 from hepcache.columns.plan import Plan, counter_of, plan, stored
@@ -237,6 +238,8 @@ class UprootSource:
 
 
 def _new_source(ref: TreeRef) -> Source:
+    if ref.path.startswith("events+"):
+        return EventSource(ref)
     if is_store_uri(ref.path):
         return object_source(ref)
     if table_file(ref.path) is not None:

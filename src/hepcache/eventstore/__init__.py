@@ -21,11 +21,12 @@ Many events at once go by column, which is what to use where speed matters::
 from hepcache.eventstore.batch import Batch
 from hepcache.eventstore.bulk import EventRange
 from hepcache.eventstore.connect import connect
-from hepcache.eventstore.containers import Dataset, Event, Run, SubRun
+from hepcache.eventstore.containers import Dataset, Run
 from hepcache.eventstore.ref import Address, Ref
 from hepcache.eventstore.schema import Schema
 from hepcache.eventstore.stats import Statistics
 from hepcache.eventstore.store import Store
+from hepcache.eventstore.subrun import Event, SubRun
 from hepcache.eventstore.table import Table
 
 __all__ = [

@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 from hepcache.errors import ConfigurationError, StoreError
 from hepcache.eventstore.files import write_once
 from hepcache.eventstore.lmdb import LmdbEngine
+from hepcache.eventstore.localshard import LocalShard
 from hepcache.eventstore.memory import MemoryEngine
-from hepcache.eventstore.shard import LocalShard
 from hepcache.eventstore.store import Store
 
 __all__ = ["connect"]

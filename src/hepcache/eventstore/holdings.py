@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hepcache.errors import DuplicateItemError, MissingItemError, ProductTypeError
-from hepcache.eventstore.convert import columns_of, schema_of, value_of
+from hepcache.eventstore.convert import columns_of, value_of
 from hepcache.eventstore.keys import SCHEMA, VALUE, after, name_bytes
 from hepcache.eventstore.operations import (
     PutItems,
@@ -20,6 +20,7 @@ from hepcache.eventstore.operations import (
 from hepcache.eventstore.ref import Address, Ref
 from hepcache.eventstore.schema import Schema
 from hepcache.eventstore.table import Table
+from hepcache.eventstore.typed import schema_of
 from hepcache.eventstore.values import decode, encode
 
 if TYPE_CHECKING:
@@ -187,6 +188,9 @@ class EventProducts(Products):
     def _address(self) -> Address:
         return Address.from_key(self._key + self._number.to_bytes(8, "big"))
 
+    def __getitem__(self, key: Any) -> Any:
+        return self._load(key, None) if type(key) is str else super().__getitem__(key)
+
     def schemas(self) -> list[tuple[str, Schema]]:
         """Return labels and types of the event's products."""
         shard = self._store_.shard(self._key)
@@ -201,6 +205,7 @@ class EventProducts(Products):
         store.statistics.loads += 1
         known = [schema] if schema is not None else store.schemas(self._key, label)
         if len(known) != 1:
+            name_bytes(label, "label")
             known = [self._only(label, [one for name, one in self.schemas() if name == label])]
         one = known[0]
         cached = None

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from hepcache.errors import DuplicateItemError, TableMismatchError
-from hepcache.eventstore.classes import FileClasses, describe_classes
+from hepcache.eventstore.classes import FileClasses
 from hepcache.eventstore.connect import connect
-from hepcache.eventstore.containers import Dataset, SubRun
+from hepcache.eventstore.containers import Dataset
+from hepcache.eventstore.formats import TABLES, FileEvents, FileFormat
 from hepcache.eventstore.keys import META
 from hepcache.eventstore.operations import AddEvents, Operation, PutItems, WriteTable
 from hepcache.eventstore.store import Store
+from hepcache.eventstore.subrun import SubRun
 from hepcache.eventstore.table import Table
-from hepcache.eventstore.tablefile import EventTables
 
 __all__ = [
-    "TABLES",
-    "FileEvents",
-    "FileFormat",
     "Ingested",
     "common_classes",
     "ingest",
@@ -66,59 +62,6 @@ class Ingested:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
         return asdict(self)
-
-
-class FileEvents(Protocol):
-    """What a file gives, subrun by subrun.
-
-    Attributes
-    ----------
-    path
-        The file.
-    layout
-        What of it is taken.
-    """
-
-    path: str
-    layout: str
-
-    def subruns(
-        self,
-    ) -> Iterator[tuple[int, int, NDArray[np.uint64], Callable[[], dict[str, Table]]]]:
-        """Return run, subrun, ascending event numbers, and what reads the products."""
-        ...
-
-    def place_of(self, run: int, subrun: int, event: int) -> str:
-        """Return group and row of an event, in words."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class FileFormat:
-    """How files of one kind are described and read.
-
-    Attributes
-    ----------
-    describe
-        Takes a path and patterns of classes to take and to leave out.
-    open
-        Takes the same, and returns a context manager of the file's events.
-    """
-
-    describe: Callable[[str, Sequence[str], Sequence[str]], FileClasses]
-    open: Callable[[str, Sequence[str], Sequence[str]], AbstractContextManager[FileEvents]]
-
-
-def _describe(path: str, include: Sequence[str], exclude: Sequence[str]) -> FileClasses:
-    return describe_classes(path, include=include, exclude=exclude)
-
-
-def _opened(path: str, include: Sequence[str], exclude: Sequence[str]) -> EventTables:
-    return EventTables(_describe(path, include, exclude))
-
-
-TABLES = FileFormat(_describe, _opened)
-"""HDF5 tables: a group per class."""
 
 
 def ingest(

@@ -8,12 +8,14 @@ enough of them to make leaves; no event is in both. Every value ends in a checks
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hepcache.errors import StoreError
 from hepcache.eventstore.convert import pack, unpack
 from hepcache.eventstore.engine import Reader, Writer
 from hepcache.eventstore.keys import COLUMN, LARGEST_NUMBER, ROW
@@ -41,13 +43,18 @@ class Stem:
         The type.
     """
 
-    __slots__ = ("index", "rows", "schema", "stem")
+    __slots__ = ("index", "parts", "rows", "schema", "stem")
 
     def __init__(self, subrun: bytes, label: bytes, schema: Schema) -> None:
         self.schema = schema
         self.stem = subrun + label + b"\0" + schema.identity
         self.index = COLUMN + self.stem + b"\0\0"
         self.rows = ROW + self.stem
+        # What a look-up of one event needs of each column, made once.
+        self.parts = [
+            (name, self.column(name, b""), schema.types[name], flat_dtype(schema.types[name]))
+            for name in schema.names
+        ]
 
     def column(self, name: str, first: bytes) -> bytes:
         """Return the key of one column of the leaf whose first event is given."""
@@ -87,12 +94,6 @@ class Leaf:
         return int(self.offsets[start]), int(self.offsets[stop])
 
 
-def _leaf_at(view: Reader, stem: Stem, number: bytes) -> Leaf | None:
-    """Return the leaf that may hold an event."""
-    found = view.floor(stem.index + number, stem.index)
-    return None if found is None else Leaf(*found)
-
-
 def leaves(view: Reader, stem: Stem, low: int = 0, high: int | None = None) -> Iterator[Leaf]:
     """Iterate over the leaves that may hold events with ``low <= number < high``."""
     begin = stem.index + low.to_bytes(8, "big")
@@ -114,31 +115,22 @@ def rows(
     return view.scan(stem.rows + low.to_bytes(8, "big"), stem.rows + end)
 
 
-def _columns(
-    view: Reader,
-    stem: Stem,
-    leaf: Leaf,
-    start: int,
-    stop: int,
-    names: Sequence[str],
-    *,
-    part: bool,
-) -> dict[str, Any]:
-    """Return copies of columns of a leaf's events from one place to another.
+def _value(view: Reader, key: bytes) -> memoryview | bytes:
+    value = view.get(key)
+    if value is None:
+        raise StoreError(f"key {key.hex()}", "a column is missing from its leaf")
+    return value
 
-    ``part`` says that little of a leaf is read, and that a checksum already looked at
-    in this process need not be computed again.
-    """
+
+def _columns(
+    view: Reader, stem: Stem, leaf: Leaf, start: int, stop: int, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return copies of columns of a leaf's events from one place to another."""
     low, high = leaf.rows(start, stop)
     columns = {}
     for name in names:
         key = stem.column(name, leaf.first)
-        value = view.get(key)
-        if value is None:
-            from hepcache.errors import StoreError
-
-            raise StoreError(f"key {key.hex()}", "a column is missing from its leaf")
-        data = unseal_once(key, value) if part else unseal(key, value)
+        data = unseal(key, _value(view, key))
         type_ = stem.schema.types[name]
         if flat_dtype(type_) is None:
             # Its arrays are views: keep the bytes alive beyond the engine's view.
@@ -154,7 +146,7 @@ def _table(
     bounds = None
     if leaf.offsets is not None:
         bounds = leaf.offsets[start : stop + 1] - leaf.offsets[start]
-    columns = _columns(view, stem, leaf, start, stop, names, part=False)
+    columns = _columns(view, stem, leaf, start, stop, names)
     return Table(stem.schema, leaf.events[start:stop].copy(), bounds, columns)
 
 
@@ -180,26 +172,53 @@ def load_one(view: Reader, stem: Stem, number: bytes) -> dict[str, Any] | None:
     value = view.get(stem.rows + number)
     if value is not None:
         return dict(_row(stem, stem.rows + number, value, stem.schema.names).columns)
-    leaf = _leaf_at(view, stem, number)
-    if leaf is None:
+    found = _find(view, stem, number)
+    if found is None:
         return None
-    event = np.uint64(int.from_bytes(number, "big"))
-    place = int(leaf.events.searchsorted(event))
-    if place == len(leaf) or leaf.events[place] != event:
+    first, low, high = found
+    columns: dict[str, Any] = {}
+    for name, prefix, type_, plain in stem.parts:
+        key = prefix + first
+        # A checksum already looked at in this process is not computed again.
+        data = unseal_once(key, _value(view, key))
+        if plain is None:
+            columns[name] = unpack(memoryview(bytes(data)), type_)[low:high]
+        elif plain[1]:
+            columns[name] = unpack(data, type_)[low:high].copy()
+        else:
+            size = plain[0].itemsize
+            columns[name] = np.frombuffer(bytearray(data[low * size : high * size]), plain[0])
+    return columns
+
+
+def _find(view: Reader, stem: Stem, number: bytes) -> tuple[bytes, int, int] | None:
+    """Return the leaf that has an event, and the event's rows in it.
+
+    Without numpy, whose calls cost more than the few steps of one search.
+    """
+    item = view.floor(stem.index + number, stem.index)
+    if item is None:
         return None
-    return _columns(view, stem, leaf, place, place + 1, stem.schema.names, part=True)
+    data = unseal_once(*item)
+    end = _HEAD + 8 * int.from_bytes(data[:4], "little")
+    events = data[_HEAD:end].cast("Q")
+    event = int.from_bytes(number, "big")
+    place = bisect_left(events, event)
+    if place == len(events) or events[place] != event:
+        return None
+    first = item[0][-8:]
+    if not data[4]:
+        return first, place, place + 1
+    start = end + 8 * place
+    low, high = data[start : start + 16].cast("q")
+    return first, low, high
 
 
 def holds(view: Reader, stem: Stem, number: bytes) -> bool:
     """Return whether an event has this product."""
     if view.get(stem.rows + number) is not None:
         return True
-    leaf = _leaf_at(view, stem, number)
-    if leaf is None:
-        return False
-    event = np.uint64(int.from_bytes(number, "big"))
-    place = int(leaf.events.searchsorted(event))
-    return place < len(leaf) and bool(leaf.events[place] == event)
+    return _find(view, stem, number) is not None
 
 
 def empty(schema: Schema, names: Sequence[str]) -> Table:

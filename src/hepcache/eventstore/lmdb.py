@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import lmdb
 
@@ -29,15 +29,12 @@ _lock = Lock()
 class _View:
     """What one transaction sees."""
 
-    __slots__ = ("_cursor", "_transaction")
+    __slots__ = ("_cursor", "_transaction", "get")
 
     def __init__(self, transaction: Any) -> None:
         self._transaction = transaction
         self._cursor = None
-
-    def get(self, key: bytes) -> memoryview | None:
-        found: memoryview | None = self._transaction.get(key)
-        return found
+        self.get: Callable[[bytes], memoryview | None] = transaction.get
 
     def floor(self, key: bytes, low: bytes) -> tuple[bytes, memoryview] | None:
         cursor = self._cursor = self._cursor or self._transaction.cursor()
@@ -81,17 +78,17 @@ class _View:
         self._cursor = None
 
 
-class _Reading:
+class _Reading(_View):
     """A read transaction as a context; a generator would cost a point look-up microseconds."""
 
-    __slots__ = ("_environment", "_transaction")
+    __slots__ = ("_environment",)
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
 
-    def __enter__(self) -> _View:
-        self._transaction = self._environment.begin(buffers=True)
-        return _View(self._transaction)
+    def __enter__(self) -> Self:
+        super().__init__(self._environment.begin(buffers=True))
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._transaction.abort()

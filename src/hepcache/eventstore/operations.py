@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hepcache.eventstore.keys import EVENTS, ROW
+from hepcache.eventstore.keys import COLUMN, EVENTS, ROW, RUN, SUBRUN
 from hepcache.eventstore.table import Table
 
 __all__ = [
@@ -18,6 +19,10 @@ __all__ = [
     "RemovePrefixes",
     "RemoveProducts",
     "WriteTable",
+    "datasets_of",
+    "items_of",
+    "key_bytes_of",
+    "size_of",
 ]
 
 
@@ -88,18 +93,43 @@ class RemoveProducts:
     numbers: NDArray[np.uint64] | None
 
 
+_CHANGING = (RUN, SUBRUN, EVENTS, COLUMN, ROW)
 Operation = PutItems | RemovePrefixes | AddEvents | RemoveEvents | WriteTable | RemoveProducts
 
 
+def datasets_of(operations: Sequence[Operation]) -> set[bytes]:
+    """Return the UUIDs of the datasets whose events or products operations change."""
+    found = set()
+    for one in operations:
+        if isinstance(one, PutItems):
+            keys: tuple[bytes, ...] = tuple(key for key, _ in one.items)
+        else:
+            keys = one.prefixes if isinstance(one, RemovePrefixes) else (EVENTS + one.subrun,)
+        found |= {key[1:17] for key in keys if key[:1] in _CHANGING}
+    return found
+
+
 def size_of(operation: Operation) -> int:
-    """Return about how many bytes an operation carries."""
+    """Return about how many bytes the values of an operation have."""
     if isinstance(operation, WriteTable):
         return operation.table.nbytes
     if isinstance(operation, PutItems):
-        return sum(len(key) + len(value) for key, value in operation.items)
+        return sum(len(value) for _, value in operation.items)
     if isinstance(operation, AddEvents | RemoveEvents):
         return int(operation.numbers.nbytes)
     return len(EVENTS + ROW)
+
+
+def key_bytes_of(operation: Operation) -> int:
+    """Return the bytes of the keys of all items that an operation stores."""
+    if isinstance(operation, PutItems):
+        return sum(len(key) for key, _ in operation.items)
+    if isinstance(operation, AddEvents):
+        return len(operation.numbers) * len(EVENTS + operation.subrun + bytes(8))
+    if isinstance(operation, WriteTable):
+        key = ROW + operation.subrun + operation.label.encode() + bytes(1 + 16 + 8)
+        return len(operation.table) * len(key)
+    return 0
 
 
 def items_of(operation: Operation) -> int:

@@ -164,7 +164,7 @@ def _type_string(given: Any) -> str:
     if isinstance(given, str):
         return given
     if hasattr(given, "layout"):
-        from hepcache.eventstore.convert import column_type
+        from hepcache.eventstore.typed import column_type
 
         return column_type(given)
     return flat_type(np.dtype(given))

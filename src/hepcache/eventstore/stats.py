@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from threading import Lock
 from typing import Any
+
+from hepcache.eventstore.operations import Operation, items_of, key_bytes_of, size_of
 
 __all__ = ["Statistics", "Tally"]
 
@@ -39,8 +42,8 @@ class Statistics:
     ----------
     batch_items, batch_bytes
         Items and bytes of each group of writes that was sent to a shard.
-    value_bytes
-        Bytes of each product written.
+    key_bytes, value_bytes
+        Bytes of the key, and of the value, of each item written.
     loads, reads
         Single products loaded, and calls that read columns of many events.
     read_bytes
@@ -51,6 +54,7 @@ class Statistics:
 
     batch_items: Tally = field(default_factory=Tally)
     batch_bytes: Tally = field(default_factory=Tally)
+    key_bytes: Tally = field(default_factory=Tally)
     value_bytes: Tally = field(default_factory=Tally)
     loads: int = 0
     reads: int = 0
@@ -58,6 +62,17 @@ class Statistics:
     cache_hits: int = 0
     cache_misses: int = 0
     lock: Any = field(default_factory=Lock, repr=False, compare=False)
+
+    def count(self, operations: Sequence[Operation]) -> None:
+        """Count a group of writes that was sent to a shard."""
+        sizes = [(items_of(one), key_bytes_of(one), size_of(one)) for one in operations]
+        with self.lock:
+            for items, key_bytes, nbytes in sizes:
+                if items:
+                    self.key_bytes.add(key_bytes, items)
+                    self.value_bytes.add(nbytes, items)
+            self.batch_items.add(sum(items for items, _, _ in sizes))
+            self.batch_bytes.add(sum(nbytes for _, _, nbytes in sizes))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counters as JSON-ready values."""

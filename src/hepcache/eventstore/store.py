@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import islice
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from uuid import uuid4
 
 from hepcache.errors import MissingItemError
 from hepcache.eventstore.batch import Batch
 from hepcache.eventstore.cache import ProductCache
-from hepcache.eventstore.containers import Dataset, Datasets, Event, Run, SubRun
-from hepcache.eventstore.keys import DATASET, ROOT, after, name_bytes, shard_of, split_path
-from hepcache.eventstore.operations import Operation, PutItems, items_of, size_of
+from hepcache.eventstore.containers import Dataset, Datasets, Run
+from hepcache.eventstore.keys import ROOT, shard_of, split_path
+from hepcache.eventstore.operations import Operation
 from hepcache.eventstore.ref import Address, Ref
 from hepcache.eventstore.schema import Schema
 from hepcache.eventstore.shard import Shard
 from hepcache.eventstore.stats import Statistics
+from hepcache.eventstore.subrun import Event, SubRun
 from hepcache.notebook import card
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Store"]
 
-_CACHE_BYTES = 256 << 20
+_MOST_PLACED = 65_536  # containers whose shard is remembered
 
 
 class Store(MutableMapping[str, Dataset]):
@@ -45,18 +44,15 @@ class Store(MutableMapping[str, Dataset]):
         Capacity of the product cache that :meth:`SubRun.prefetch` fills.
     """
 
-    def __init__(
-        self, url: str, shards: Sequence[Shard], *, cache_bytes: int = _CACHE_BYTES
-    ) -> None:
+    def __init__(self, url: str, shards: Sequence[Shard], *, cache_bytes: int = 256 << 20) -> None:
         self.url = url
         self.shards = list(shards)
         self.cache = ProductCache(cache_bytes)
         self.statistics = Statistics()
         self._schemas: dict[tuple[bytes, str], list[Schema]] = {}
         self._uuids: dict[str, bytes] = {}
+        self._placed: dict[bytes, Shard] = {}
         self._closed = False
-
-    # -- mapping of datasets
 
     def __getitem__(self, path: str) -> Dataset:
         parts = split_path(path)
@@ -74,9 +70,8 @@ class Store(MutableMapping[str, Dataset]):
         self.create(path).products.update(value)
 
     def __delitem__(self, path: str) -> None:
-        parts = split_path(path)
-        parent = self["/".join(parts[:-1])].datasets if parts[1:] else self.datasets
-        del parent[parts[-1]]
+        *above, name = split_path(path)
+        del (self["/".join(above)].datasets if above else self.datasets)[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.datasets)
@@ -104,8 +99,6 @@ class Store(MutableMapping[str, Dataset]):
             here = dataset.datasets
         return dataset
 
-    # -- addresses
-
     def open(self, address: Address) -> Dataset | Run | SubRun | Event:
         """Return the container of an address, without looking whether it exists."""
         dataset = Dataset(self, bytes.fromhex(address.dataset), address.dataset)
@@ -126,8 +119,6 @@ class Store(MutableMapping[str, Dataset]):
         value = products[key]
         whole = ref.start is None and ref.stop is None
         return value if whole else value[ref.start : ref.stop]
-
-    # -- writing
 
     def batch(
         self,
@@ -178,13 +169,7 @@ class Store(MutableMapping[str, Dataset]):
 
     def _send(self, shard: int, operations: Sequence[Operation]) -> None:
         self.shards[shard].apply(operations)
-        with self.statistics.lock:
-            for one in operations:
-                items, nbytes = items_of(one), size_of(one)
-                if items:
-                    self.statistics.value_bytes.add(nbytes, items)
-            self.statistics.batch_items.add(sum(map(items_of, operations)))
-            self.statistics.batch_bytes.add(sum(map(size_of, operations)))
+        self.statistics.count(operations)
         if len(self.cache):
             for one in operations:
                 self.cache.forget(getattr(one, "subrun", b"\xff"))
@@ -195,9 +180,12 @@ class Store(MutableMapping[str, Dataset]):
 
     def shard(self, container: bytes) -> Shard:
         """Return the shard of what a container lists, and of its products."""
-        return self.shards[self.number_of_shard(container)]
-
-    # -- reading in parallel
+        found = self._placed.get(container)
+        if found is None:
+            if len(self._placed) >= _MOST_PLACED:
+                self._placed.clear()
+            found = self._placed[container] = self.shards[self.number_of_shard(container)]
+        return found
 
     def process(
         self,
@@ -236,8 +224,6 @@ class Store(MutableMapping[str, Dataset]):
 
         return process(StoreLoader(self, dataset, products), function, **options)
 
-    # -- what the containers share
-
     def schemas(self, subrun: bytes, label: str, *, anew: bool = False) -> list[Schema]:
         """Return the types stored under a label for events of a subrun."""
         known = self._schemas.get((subrun, label))
@@ -260,22 +246,6 @@ class Store(MutableMapping[str, Dataset]):
         if path is not None:
             for known in [one for one in self._uuids if f"{one}/".startswith(f"{path}/")]:
                 self._uuids.pop(known, None)
-
-    def new_dataset(self, parent: bytes, name: str) -> bytes:
-        """Return the UUID of a dataset, made where missing."""
-        key = DATASET + parent + name_bytes(name, "dataset")
-        item = PutItems(((key, uuid4().bytes),), lenient=True)
-        self.apply(parent, [item])
-        made = self.shard(parent).get(key)
-        assert made is not None
-        return made
-
-    def children(self, parent: bytes) -> Iterable[bytes]:
-        """Return the keys of the datasets in a dataset."""
-        prefix = DATASET + parent
-        return self.shard(parent).keys(prefix, after(prefix))
-
-    # -- life
 
     def info(self) -> dict[str, Any]:
         """Return the store's figures: URL, shards with engine, keys and bytes, statistics."""
@@ -334,9 +304,3 @@ class Store(MutableMapping[str, Dataset]):
 
     def __eq__(self, other: object) -> bool:
         return self is other
-
-    @property
-    def directory(self) -> Path | None:
-        """Where an embedded store lives."""
-        path = self.url.removeprefix("file://").partition("?")[0]
-        return Path(path) if self.url.startswith("file://") else None

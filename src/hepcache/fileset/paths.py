@@ -49,14 +49,15 @@ def is_store_uri(path: str) -> bool:
 
 
 def object_store(path: str) -> Any:
-    """Return the module that describes ntuples in object stores, if ``path`` is one; or None.
+    """Return the module that describes what ``path`` names, if that is no file; or None.
 
-    The module is in a room above this one, which is why it is found by name,
-    and only when it is needed.
+    That is an ntuple in an object store, or a dataset of an event store. The modules
+    are in rooms above this one, which is why they are found by name, and only
+    when they are needed.
     """
-    if not is_store_uri(path):
-        return None
-    return import_module("hepcache.objectstore.catalogued")
+    if path.startswith("events+"):
+        return import_module("hepcache.eventstore.catalogued")
+    return import_module("hepcache.objectstore.catalogued") if is_store_uri(path) else None
 
 
 def table_file(path: str) -> Any:
@@ -183,6 +184,8 @@ def label_directories(paths: Sequence[str]) -> list[str]:
 
 
 def _directory(path: str) -> str:
+    if path.startswith("events+"):
+        return "/" + unquote(path.partition("#")[2])
     if is_url(path):
         split = urlsplit(path)
         return str(PurePosixPath(f"/{split.netloc}/{split.path.lstrip('/')}").parent)

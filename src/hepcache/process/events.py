@@ -67,7 +67,8 @@ class ReaderMapping(BaseSourceMapping):
 
     def opened_file(self) -> Any:
         """Return the file as uproot has it."""
-        return open_source(self._reader.ref).whole_tree.file
+        tree: Any = open_source(self._reader.ref).whole_tree
+        return tree.file
 
     def key_root(self) -> str:
         """Return the prefix of this mapping's column sources."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from hepcache.errors import FailedEventsError
 from hepcache.eventstore import Store, connect
 from hepcache.eventstore.processing import EventBatch
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
 SUBRUNS, EVENTS = 12, 500
 EXPECTED = [(1, subrun, event) for subrun in range(SUBRUNS) for event in range(EVENTS)]
 
@@ -64,3 +67,25 @@ def test_failing_events_are_named(store: Store, client: Any) -> None:
 
     with pytest.raises(FailedEventsError, match="run 1, subrun 3, event 77: ValueError: bad"):
         store.process("nova", fail, products=["slice"], client=client)
+
+
+def ids(events: EventBatch) -> dict[str, Any]:
+    time.sleep(0.01)  # the work that these events take
+    return {"ids": events.ids()}
+
+
+@pytest.mark.parametrize("event", [0, 150, EVENTS - 1])
+def test_what_a_killed_worker_had_is_processed_again(
+    store: Store, client: Any, tmp_path: Path, event: int
+) -> None:
+    mark = tmp_path / "died"
+
+    def die_once(events: EventBatch) -> dict[str, Any]:
+        if event in events.event.tolist() and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ids(events)
+
+    done = store.process("nova", die_once, products=["slice"], client=client, load_batch=256)
+    assert mark.exists()
+    assert sorted(done.value["ids"]) == EXPECTED

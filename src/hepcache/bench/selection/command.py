@@ -26,7 +26,7 @@ def bench(
     out: Path | None = None,
     files: Annotated[int, typer.Option(min=1, help="Files of the sample.")] = 3,
     scale: Annotated[
-        float | None, typer.Option(help="2260 events a file, times this: 3, with --quick 1.")
+        float | None, typer.Option(help="2260 events a file, times this: 24, with --quick 1.")
     ] = None,
     workers: Annotated[
         str | None, typer.Option(help="Processes: 2,4,8, with --quick 2,4.")
@@ -43,7 +43,7 @@ def bench(
     nodes. --out DIR also receives the published figures.
     """
     counts = _counts(workers or ("2,4" if quick else "2,4,8"))
-    scale = scale or (1.0 if quick else 3.0)
+    scale = scale or (1.0 if quick else 24.0)
     with tempfile.TemporaryDirectory(prefix="hepcache-selection-") as name:
         return _measured(Path(name), files, scale, counts, workers_per_node, out)
 

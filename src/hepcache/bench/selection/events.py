@@ -67,9 +67,13 @@ def select_batch(events: EventBatch) -> dict[str, list[Any]]:
 
 def _rows(products: ak.Array) -> Rows:
     """Return a class as flat columns, without a copy where it is one list per event."""
-    layout = ak.to_packed(products).layout
-    counts = np.diff(np.asarray(layout.offsets))
-    columns = {name: np.asarray(layout.content[name].data) for name in layout.content.fields}
+    layout = products.layout
+    if not (isinstance(layout, ak.contents.ListOffsetArray) and layout.content.is_record):
+        layout = ak.to_packed(products).layout
+    offsets = np.asarray(layout.offsets)
+    counts, rows = np.diff(offsets), slice(offsets[0], offsets[-1])
+    records = layout.content
+    columns = {name: np.asarray(records[name].data)[rows] for name in records.fields}
     return Rows(np.repeat(np.arange(len(counts)), counts), columns)
 
 

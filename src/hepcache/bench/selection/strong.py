@@ -167,7 +167,7 @@ class _Reader:
     def _load(self) -> None:
         """Load the next events; they are there when what it took is over."""
         events = min(self._size, self._rest)
-        self._size = self._load_batch
+        self._size = min(2 * self._size, self._load_batch)
         self._rest -= events
         self._loading += events * self._costs.load_s
         self._ahead = (self._loading, events) if events else None

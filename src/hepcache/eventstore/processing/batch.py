@@ -91,8 +91,15 @@ class EventBatch:
             self.run[start:stop],
             self.subrun[start:stop],
             self.event[start:stop],
-            {label: rows[start:stop] for label, rows in self.products.items()},
+            {label: _cut(rows, start, stop) for label, rows in self.products.items()},
         )
+
+
+def _cut(rows: Any, start: int, stop: int) -> Any:
+    if not isinstance(rows, ak.Array):
+        return rows[start:stop]
+    # awkward's own way does much more, which a small batch doesn't have the time for.
+    return ak.Array(rows.layout[start:stop], behavior=rows.behavior, attrs=rows.attrs)
 
 
 def flattened(rows: Any) -> Any:

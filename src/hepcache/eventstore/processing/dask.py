@@ -1,33 +1,39 @@
 """Workers on a Dask cluster.
 
-Nothing of Dask is imported: its client is given by whoever has one. Readers are
-actors, which workers ask directly, so that the scheduler sees a task per
-worker and not one per batch.
+Nothing of Dask is imported before a worker works: its client is given by whoever has
+one. Workers are tasks; they ask readers directly, so that the scheduler sees a task
+per worker and not one per batch.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from random import random
+from time import monotonic
 from typing import Any
+from uuid import uuid4
 
 import cloudpickle
 
 from hepcache.errors import ClusterError
+from hepcache.eventstore.processing import reader
 from hepcache.eventstore.processing.pools import Job, Round, Source
 from hepcache.eventstore.processing.queue import Hand, ReaderStatistics
 from hepcache.eventstore.processing.work import Task, WorkerOutcome, work
 
 __all__ = ["DaskWorkers"]
 
-_LOST = ("Unable to contact Actor's worker", "Worker holding Actor was lost")
 _LOOK_S = 0.25  # how often progress is looked at
+_PATIENCE_S = 120.0  # for a cluster without any worker
+_ANSWER_S = 60.0  # a reader that says nothing for so long is lost
 
 
 class DaskWorkers:
-    """Workers are tasks on a Dask cluster; readers are actors on some of its workers.
+    """Workers are tasks on a Dask cluster; some of its workers read.
 
     Parameters
     ----------
@@ -40,177 +46,195 @@ class DaskWorkers:
 
     def run(self, job: Job, source: Source, seen: Callable[[int], None]) -> Round:
         """Process all events; see :class:`Pool`. Lost workers and readers lose what they did."""
-        client = self._client
-        workers = client.scheduler_info(n_workers=-1)["workers"]
-        if not workers:
-            raise ClusterError("the cluster has no worker; start some, or wait for them")
-        slots = [
-            address for address, one in sorted(workers.items()) for _ in range(one["nthreads"])
-        ]
-        readers = _dealt(source, sorted(workers))
-        own = -(-len(slots) // len(readers))  # workers that begin with the same reader
-        made = [
-            client.submit(
-                EventQueue, cloudpickle.dumps(job), part, own, actor=True, pure=False,
-                workers=[address], allow_other_workers=True,
-            )
-            for address, part in readers
-        ]  # fmt: skip
-        queues = [one.result() for one in made]
-        task = cloudpickle.dumps(job.task)
-        tasks = [
-            client.submit(
-                _work_on_dask, _turned(queues, number), task, pure=False, workers=[address],
-                allow_other_workers=True,
-            )
-            for number, address in enumerate(slots)
-        ]  # fmt: skip
+        client, run = self._client, uuid4().hex
+        workers = self._workers()
+        slots = [address for address, one in sorted(workers.items()) for _ in range(one)]
+        sources = _dealt(source, sorted(workers))
+        own = -(-len(slots) // len(sources))  # workers that begin with the same reader
         try:
-            outcomes = _watched(queues, tasks, job.task, seen)
-            return Round(outcomes, _statistics(queues))
+            self._on(list(sources), reader.begin, run, cloudpickle.dumps(job), sources, own)
+            task = cloudpickle.dumps(job.task)
+            tasks = [
+                client.submit(
+                    _work_on_dask, run, _turned(list(sources), number), task, pure=False,
+                    workers=[address], allow_other_workers=True,
+                )
+                for number, address in enumerate(slots)
+            ]  # fmt: skip
+            try:
+                outcomes = self._watched(run, list(sources), tasks, job.task, seen)
+            finally:
+                client.cancel(tasks)
+            return Round(outcomes, self._ended(run, list(sources)))
         finally:
-            client.cancel(tasks)
-            for one in queues:
-                with suppress(OSError, RuntimeError):
-                    one.stop().result()
-            client.cancel(made)
+            self._ended(run, list(sources))
 
+    def _workers(self) -> dict[str, int]:
+        """Return threads by address; wait for a cluster whose workers were all lost."""
+        until = monotonic() + _PATIENCE_S
+        while True:
+            found = self._client.scheduler_info(n_workers=-1)["workers"]
+            if found:
+                return {address: int(one["nthreads"]) for address, one in found.items()}
+            if monotonic() > until:
+                raise ClusterError("the cluster has no worker; start some, or wait for them")
+            with suppress(TimeoutError):
+                self._client.wait_for_workers(1, timeout=_LOOK_S * 4)
 
-def _watched(
-    queues: Sequence[Any], tasks: Sequence[Any], task: Task, seen: Callable[[int], None]
-) -> list[WorkerOutcome]:
-    """Wait for the workers; return what those did that came to their end."""
-    ended: SimpleQueue[Any] = SimpleQueue()
-    for one in tasks:
-        one.add_done_callback(ended.put)
-    outcomes, told, missing = [], 0, len(tasks)
-    while missing:
-        with suppress(Empty):
-            future = ended.get(timeout=_LOOK_S)
+    def _on(self, addresses: Sequence[str], function: Any, *arguments: Any) -> list[Any]:
+        """Call a function on workers; return what those answer that are there."""
+        there = [one for one in addresses if one in self._workers()]
+        if not there:
+            return []
+        answers = self._client.run(function, *arguments, workers=there, on_error="return")
+        for one in answers.values():
+            if isinstance(one, Exception) and not isinstance(one, OSError):
+                raise one
+        return [one for one in answers.values() if not isinstance(one, Exception)]
+
+    def _watched(
+        self,
+        run: str,
+        addresses: Sequence[str],
+        tasks: Sequence[Any],
+        task: Task,
+        seen: Callable[[int], None],
+    ) -> list[WorkerOutcome]:
+        """Wait for the workers; return what those did that came to their end."""
+        ended: SimpleQueue[Any] = SimpleQueue()
+        for one in tasks:
+            one.add_done_callback(ended.put)
+        outcomes, told, missing = [], 0, len(tasks)
+        while missing:
+            try:
+                future = ended.get(timeout=_LOOK_S)
+            except Empty:
+                # Without any worker this raises after a while.
+                given = sum(self._on(addresses, reader.given, run))
+                seen(max(0, given - told))
+                told = max(told, given)
+                continue
             missing -= 1
-            if future.status == "finished":
-                outcomes.append(cloudpickle.loads(future.result()))
-            elif not _is_lost(future.exception()):
-                raise future.exception()
-            if task.on_error == "stop" and outcomes and outcomes[-1].failures:
-                for queue in queues:
-                    queue.stop().result()
-        with suppress(OSError, RuntimeError):
-            given = sum(queue.given().result() for queue in queues)
-            seen(given - told)
-            told = given
-    return outcomes
+            outcome = _outcome(future)
+            if outcome is None:
+                continue
+            outcomes.append(outcome)
+            if task.on_error == "stop" and outcome.failures:
+                self._ended(run, addresses)
+        done = sum(one.events for one in outcomes)
+        seen(max(0, done - told))
+        return outcomes
+
+    def _ended(self, run: str, addresses: Sequence[str]) -> list[ReaderStatistics]:
+        with suppress(ClusterError):
+            return [one for one in self._on(addresses, reader.end, run) if one is not None]
+        return []
 
 
-def _statistics(queues: Sequence[Any]) -> list[ReaderStatistics]:
-    found = []
-    for one in queues:
-        with suppress(OSError, RuntimeError):
-            found.append(one.statistics().result())
-    return found
+def _outcome(future: Any) -> WorkerOutcome | None:
+    """Return what a worker did, or ``None`` where it is lost."""
+    from distributed import CancelledError, KilledWorker
+
+    try:
+        # The worker that has the answer may die before it is fetched: then it is lost too.
+        outcome: WorkerOutcome = cloudpickle.loads(future.result(timeout=_ANSWER_S))
+    except (KilledWorker, CancelledError, TimeoutError):
+        return None
+    return outcome
 
 
-def _is_lost(error: BaseException) -> bool:
-    """Tell whether a worker or a reader died, rather than what ran on it failed."""
-    return type(error).__name__ in ("KilledWorker", "CancelledError") or any(
-        text in str(error) for text in _LOST
-    )
+def _dealt(source: Source, addresses: Sequence[str]) -> dict[str, Source]:
+    """Deal shards out to readers, one per worker at most; ranges go to few."""
+    count = max(1, min(len(source), len(addresses)))
+    return {addresses[number]: source[number::count] for number in range(count)}
 
 
-def _work_on_dask(queues: list[Any], packed: bytes) -> bytes:
+def _turned(addresses: list[str], number: int) -> list[str]:
+    """Let every worker begin with another reader."""
+    at = number % len(addresses)
+    return addresses[at:] + addresses[:at]
+
+
+def _work_on_dask(run: str, addresses: list[str], packed: bytes) -> bytes:
+    from distributed import get_worker
+
     task: Task = cloudpickle.loads(packed)
     # Packed, so that the scheduler never needs what the user's function returns.
-    packed_outcome: bytes = cloudpickle.dumps(work(ActorPuller(queues), task))
+    packed_outcome: bytes = cloudpickle.dumps(work(Puller(run, addresses, get_worker()), task))
     return packed_outcome
 
 
-def _dealt(source: Source, addresses: Sequence[str]) -> list[tuple[str, Source]]:
-    """Deal shards out to readers, one per worker at most; ranges go to few."""
-    count = max(1, min(len(source), len(addresses)))
-    return [(addresses[number], source[number::count]) for number in range(count)]
+class Puller:
+    """Takes events from readers on Dask's workers, one after the other.
 
+    Parameters
+    ----------
+    run
+        Names the run.
+    addresses
+        Of the workers that read; the first one is asked first.
+    worker
+        The worker on which this is.
+    """
 
-def _turned(queues: list[Any], number: int) -> list[Any]:
-    """Let every worker begin with another queue."""
-    at = number % len(queues)
-    return queues[at:] + queues[:at]
-
-
-class EventQueue:
-    """A queue as an actor on a Dask worker."""
-
-    def __init__(self, packed: bytes, source: Source, workers: int) -> None:
-        job: Job = cloudpickle.loads(packed)
-        self._queue = job.queue(source, workers)
-
-    def pull(self, most: int) -> Hand | None:
-        """Return the next events, or ``None``."""
-        return self._queue.pull(most)
-
-    def left(self) -> int:
-        """Return how many loaded events are left; at least 1 while more are to come."""
-        return self._queue.left()
-
-    def given(self) -> int:
-        """Return how many events were given out."""
-        return self._queue.given
-
-    def stop(self) -> None:
-        """Give out nothing more."""
-        self._queue.stop()
-
-    def statistics(self) -> ReaderStatistics:
-        """Return what the reader did so far."""
-        return self._queue.statistics()
-
-
-def _with_events(queues: list[Any]) -> list[Any]:
-    """Return the queues that have events left, asked all at once, and one of the fullest first."""
-    asked = []
-    for queue in queues:
-        with suppress(RuntimeError):  # its worker is gone
-            asked.append((queue, queue.left()))
-    counts = []
-    for queue, answer in asked:
-        with suppress(OSError, RuntimeError):
-            counts.append((queue, answer.result()))
-    # By chance, in proportion, so that not all workers go to the same one.
-    keyed = [(random() ** (1 / count), queue) for queue, count in counts if count]  # noqa: S311
-    return [queue for _, queue in sorted(keyed, key=lambda one: -one[0])]
-
-
-class ActorPuller:
-    """Takes events from queues on other workers, one after the other."""
-
-    def __init__(self, queues: list[Any]) -> None:
-        self._queues = queues
-        self._asked: Any = None
+    def __init__(self, run: str, addresses: list[str], worker: Any) -> None:
+        self._run, self._addresses, self._worker = run, addresses, worker
+        self._asked: Future[Any] | None = None
         self._most = 1
 
     def ask(self, most: int) -> None:
         """Ask for events."""
         self._most = most
-        self._asked = None
-        while self._queues and self._asked is None:
-            try:
-                self._asked = self._queues[0].pull(most)
-            except RuntimeError as error:
-                if not _is_lost(error):
-                    raise
-                self._queues = self._queues[1:]
+        self._asked = self._begin(self._addresses[0], "pull", most) if self._addresses else None
 
-    def get(self) -> Hand | None:
+    def get(self) -> Callable[[], Hand] | None:
         """Return those that were asked for."""
         while self._asked is not None:
-            try:
-                hand: Hand | None = self._asked.result()
-            except (OSError, RuntimeError) as error:
-                # The reader's worker is gone; what it had is read again in the next round.
-                if not _is_lost(error):
-                    raise
-                hand = None
-            if hand is not None:
-                return hand
-            self._queues = _with_events(self._queues[1:])
+            answer = self._asked.result()
+            if answer and answer[0] is not None:
+                hand: Hand = answer[0]
+                return lambda: hand
+            if answer != ():
+                # It has no more, or is lost: what it had is read again in the next round.
+                self._addresses = self._with_events(self._addresses[1:])
             self.ask(self._most)
         return None
+
+    def _begin(self, address: str, operation: str, argument: int = 0) -> Future[Any]:
+        asking = self._ask(address, operation, argument)
+        return asyncio.run_coroutine_threadsafe(asking, self._worker.loop.asyncio_loop)
+
+    async def _ask(self, address: str, operation: str, argument: int) -> Any:
+        """Return a reader's answer; ``None`` from one that is lost."""
+        if address == self._worker.address:
+            call = self._worker.handlers[reader.HANDLER]
+        else:
+            call = getattr(self._worker.rpc(address), reader.HANDLER)
+        try:
+            answer = await asyncio.wait_for(
+                call(run=self._run, operation=operation, argument=argument), _ANSWER_S
+            )
+        except (OSError, TimeoutError):
+            return None
+        value = _opened(answer.get("value"))
+        if "error" in answer:
+            raise _opened(answer["error"])
+        return value
+
+    def _with_events(self, addresses: Sequence[str]) -> list[str]:
+        """Return readers that have events left, asked all at once, a full one first."""
+        asked = [(one, self._begin(one, "left")) for one in addresses]
+        # By chance, in proportion, so that not all workers go to the same one.
+        keyed = [
+            (random() ** (1 / count), one)  # noqa: S311
+            for one, answer in asked
+            if (count := answer.result())
+        ]
+        return [one for _, one in sorted(keyed, reverse=True)]
+
+
+def _opened(value: Any) -> Any:
+    """Return an answer from this very worker, which was not sent."""
+    from distributed.protocol import Serialize
+
+    return value.data if isinstance(value, Serialize) else value

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from hepcache.errors import ConfigurationError, MissingItemError, StoreError
 from hepcache.eventstore.connect import connect
-from hepcache.eventstore.containers import Dataset, SubRun
+from hepcache.eventstore.containers import Dataset
 from hepcache.eventstore.convert import as_array
 from hepcache.eventstore.processing.batch import EventBatch
 from hepcache.eventstore.processing.ranges import Range
 from hepcache.eventstore.store import Store
+from hepcache.eventstore.subrun import SubRun
 from hepcache.eventstore.table import Table
 
 __all__ = ["StoreLoader", "Wanted"]

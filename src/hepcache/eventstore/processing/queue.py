@@ -152,21 +152,25 @@ class WorkQueue:
         self._reader = threading.Thread(target=self._read, name="event-reader", daemon=True)
         self._reader.start()
 
-    def pull(self, most: int = 1) -> Hand | None:
+    def pull(self, most: int = 1, wait_s: float | None = None) -> Hand | None:
         """Return the next events; wait for them where need be. ``None`` when there are no more.
 
         Parameters
         ----------
         most
             Work batches at most.
+        wait_s
+            How long to wait at most.
 
         Raises
         ------
+        TimeoutError
+            There are none yet, after that time.
         Exception
             Whatever the loader raised.
         """
         with self._changed:
-            if not self._fill() or self._events is None:
+            if not self._fill(wait_s) or self._events is None:
                 return None
             left = len(self._events) - self._next + sum(len(one) for _, one in self._loaded)
             batches = max(1, min(most, left // (2 * self._workers * self._work_batch)))
@@ -194,14 +198,15 @@ class WorkQueue:
         """Return what the reader did so far."""
         return ReaderStatistics(tuple(self._loads), self._waiting_s)
 
-    def _fill(self) -> bool:
+    def _fill(self, wait_s: float | None) -> bool:
         """Have a load with events left; tell whether there is one."""
         while not self._at_hand():
             self._events = None
             # Whoever waits here may find that another one has filled it meanwhile.
-            self._changed.wait_for(
-                lambda: self._at_hand() or self._loaded or self._ended or self._stopped
-            )
+            if not self._changed.wait_for(
+                lambda: self._at_hand() or self._loaded or self._ended or self._stopped, wait_s
+            ):
+                raise TimeoutError("no events are loaded yet")
             if self._stopped:
                 return False
             if self._at_hand():
@@ -228,7 +233,7 @@ class WorkQueue:
         # The first load is small, so that nobody waits long for the first batch.
         size = max(self._work_batch * self._workers, self._load_batch // 8)
         try:
-            for ranges in _growing(self._listed(), size, self._load_batch):
+            for ranges in loads(self._listed(), self._load_batch, size):
                 began, begin = time(), perf_counter()
                 events = self._loader.load(ranges)
                 loaded = perf_counter()
@@ -249,24 +254,3 @@ class WorkQueue:
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
-
-
-def _growing(listed: Iterator[Range], first: int, events: int) -> Iterator[list[Range]]:
-    """Group ranges in a small load and then in full ones."""
-    rest: list[Range] = []
-    room = min(first, events)
-    small: list[Range] = []
-    for one in listed:
-        small.append(Range(one.key, one.start, min(one.stop, one.start + room)))
-        room -= len(small[-1])
-        if not room:
-            rest = [Range(one.key, small[-1].stop, one.stop)]
-            break
-    if small:
-        yield small
-    yield from loads(_after(rest, listed), events)
-
-
-def _after(rest: list[Range], listed: Iterator[Range]) -> Iterator[Range]:
-    yield from rest
-    yield from listed

@@ -30,8 +30,12 @@ class Range:
         return self.stop - self.start
 
 
-def loads(ranges: Iterable[Range], events: int) -> Iterator[list[Range]]:
+def loads(ranges: Iterable[Range], events: int, first: int | None = None) -> Iterator[list[Range]]:
     """Group ranges so that each group but the last has a number of events.
+
+    With ``first`` the first group has so many, and each that follows twice as many as
+    the one before, up to ``events``: what is first is there soon, and nobody runs out
+    of it before the next is.
 
     Nothing is listed before it is needed, so that the first group is there
     while the last ranges are still unknown.
@@ -42,7 +46,7 @@ def loads(ranges: Iterable[Range], events: int) -> Iterator[list[Range]]:
     [3, 3, 3]
     """
     waiting: list[Range] = []
-    room = events
+    size = room = min(first or events, events)
     for one in ranges:
         start = one.start
         while start < one.stop:
@@ -52,7 +56,8 @@ def loads(ranges: Iterable[Range], events: int) -> Iterator[list[Range]]:
             start = stop
             if not room:
                 yield waiting
-                waiting, room = [], events
+                size = min(2 * size, events)
+                waiting, room = [], size
     if waiting:
         yield waiting
 

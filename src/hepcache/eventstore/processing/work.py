@@ -37,8 +37,11 @@ class Puller(Protocol):
         """Ask for so many work batches at most, and don't wait for them."""
         ...
 
-    def get(self) -> Hand | None:
-        """Wait for the events asked for; ``None`` when there are no more."""
+    def get(self) -> Callable[[], Hand] | None:
+        """Wait for the events asked for; ``None`` when there are no more.
+
+        What it returns unpacks them, which is work and no waiting.
+        """
         ...
 
 
@@ -120,7 +123,8 @@ class WorkerOutcome:
     events, batches
         How many events in how many calls.
     waiting_s, processing_s
-        Seconds of waiting for events, and in the function and the merging.
+        Seconds of waiting for events, and of unpacking them, in the function and the
+        merging.
     began, ended
         Seconds since the epoch: when it first asked, and when it was told that
         there are no more events.
@@ -162,13 +166,14 @@ def work(puller: Puller, task: Task, seen: Callable[[int], None] | None = None) 
     puller.ask(1)
     while True:
         begin = perf_counter()
-        hand = puller.get()
+        packed = puller.get()
         waiting_s = perf_counter() - begin
         outcome.waiting_s += waiting_s
-        if hand is None:
+        if packed is None:
             break
-        puller.ask(_most(outcome, task))
         began, begin = time(), perf_counter()
+        puller.ask(_most(outcome, task))
+        hand = packed()
         for start in range(0, len(hand.events), task.work_batch):
             _call(hand.events.cut(start, start + task.work_batch), task, outcome)
             if outcome.failures and task.on_error == "stop":

@@ -23,6 +23,7 @@ from hepcache.eventstore.service.calls import HANDLER, MAP_HANDLER, Entry
 from hepcache.eventstore.service.directory import StoreMap
 from hepcache.eventstore.service.host import StoreHost
 from hepcache.eventstore.store import Store
+from hepcache.eventstore.survey import Survey
 from hepcache.eventstore.table import Table
 
 __all__ = ["RemoteShard", "Service", "connect_service", "drain", "serve", "shutdown"]
@@ -185,6 +186,15 @@ class RemoteShard:
         """Return columns of the products of ``low <= number < high``."""
         found: Table = self._read("read", subrun, label, schema, tuple(columns), low, high)
         return found
+
+    def survey(self, dataset: bytes) -> Survey:
+        """Return what the shard has of a dataset."""
+        found: Survey = self._read("survey", dataset)
+        return found
+
+    def stamp(self, dataset: bytes) -> bytes:
+        """Return what changes with every write to the events or products of a dataset."""
+        return bytes(self._read("stamp", dataset))
 
     def info(self) -> dict[str, Any]:
         """Return the engine's figures, and the servers."""

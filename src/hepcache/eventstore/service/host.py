@@ -21,8 +21,8 @@ from hepcache.errors import StoreError
 from hepcache.eventstore.files import write_once
 from hepcache.eventstore.keys import META
 from hepcache.eventstore.lmdb import LmdbEngine
+from hepcache.eventstore.localshard import LocalShard
 from hepcache.eventstore.service.calls import HANDLER, MAP_HANDLER, Entry
-from hepcache.eventstore.shard import LocalShard
 
 __all__ = ["StoreHost"]
 
@@ -227,7 +227,20 @@ class StoreHost(WorkerPlugin):
 logger = logging.getLogger(__name__)
 
 READING = frozenset(
-    ("events", "get", "has", "has_event", "info", "keys", "load", "read", "types", "verify")
+    (
+        "events",
+        "get",
+        "has",
+        "has_event",
+        "info",
+        "keys",
+        "load",
+        "read",
+        "stamp",
+        "survey",
+        "types",
+        "verify",
+    )
 )
 
 
