@@ -42,6 +42,16 @@ def test_quantized_floats(width):
     np.testing.assert_array_equal(out, (-2 + steps * 8.0 / top).astype(np.float32))
 
 
+def test_quantized_doubles_are_not_rounded_to_floats():
+    steps = np.arange(1 << 10, dtype=np.uint32)
+    bits = (steps[:, None] >> np.arange(10, dtype=np.uint32)) & 1
+    page = np.packbits(bits.astype(np.uint8), bitorder="little").tobytes()
+    out = np.empty(len(steps), np.float64)
+    decode(memoryview(page), info("quantized", "f8", bits=10, low=-9.0, high=9.0), out)
+    # The formula and its order are ROOT's.
+    assert out.tolist() == [step * (18.0 / 1023) + -9.0 for step in range(1 << 10)]
+
+
 def test_a_narrower_representation_is_widened():
     values = np.array([1.5, -2.25], np.float16)
     out = np.empty(2, np.float32)

@@ -113,8 +113,9 @@ def _decode_short(raw: _Bytes, column: ColumnInfo, out: _Values) -> None:
     if column.kind == "truncated":
         out.view(np.uint32)[:] = values << np.uint32(32 - width)
     else:
-        scale = column.high - column.low
-        out[:] = column.low + values * scale / ((1 << width) - 1)
+        # In ROOT's order: another one rounds otherwise.
+        step = (column.high - column.low) / ((1 << width) - 1)
+        out[:] = values * step + column.low
 
 
 def rebase(values: _Values, starts: list[int]) -> None:

@@ -166,6 +166,7 @@ class Schema:
         for record in records:
             fields.setdefault(record.field_id, []).append(record)
         self._forms: dict[str, tuple[ak.forms.Form, tuple[str, ...]]] = {}
+        self._doubles: set[str] = set()
         self.columns = tuple(self._column(one, fields[one.field_id]) for one in records)
 
     def _column(self, record: Any, alike: list[Any]) -> ColumnInfo:
@@ -178,8 +179,14 @@ class Schema:
         kinds = {"bit": "bit", "switch": "switch", "real32trunc": "truncated",
                  "real32quant": "quantized"}  # fmt: skip
         kind = kinds.get(metadata.dtype_str, "plain")
+        dtype, result = metadata.dtype, metadata.dtype_result
+        field = self.model.field_records[record.field_id]
+        if kind == "quantized" and field.type_name == "double":
+            # Steps between two numbers are finer than uproot's 32 bits tell.
+            dtype = result = np.dtype(np.float64)
+            self._doubles.add(f"column-{record.idx}")
         return ColumnInfo(
-            record.idx, kind, metadata.dtype, metadata.dtype_result, int(record.nbits),
+            record.idx, kind, dtype, result, int(record.nbits),
             metadata.split, metadata.zigzag, metadata.delta,
             record.type in uproot.const.rntuple_index_types, int(record.first_element_index),
             float(record.min_value or 0), float(record.max_value or 0),
@@ -230,8 +237,20 @@ class Schema:
             There is no such field.
         """
         if name not in self._forms:
-            self._forms[name] = self._made(name)
+            form, path = self._made(name)
+            if self._doubles:
+                form = ak.forms.from_dict(self._widened(form.to_dict()))
+            self._forms[name] = form, path
         return self._forms[name]
+
+    def _widened(self, form: Any) -> Any:
+        """Return a form, as a dict, in which quantized doubles have 64 bits."""
+        if isinstance(form, list):
+            return [self._widened(one) for one in form]
+        if not isinstance(form, dict):
+            return form
+        found = {name: self._widened(one) for name, one in form.items()}
+        return found | ({"primitive": "float64"} if form.get("form_key") in self._doubles else {})
 
     def _made(self, name: str) -> tuple[ak.forms.Form, tuple[str, ...]]:
         first, *rest = name.split(".")
