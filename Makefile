@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-live lint bench docs pictures recorded lock clean
+.PHONY: help setup demo test test-live lint bench docs pictures lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -46,9 +46,6 @@ docs: setup ## Build the documentation, warnings are errors
 
 pictures: setup ## Make the documentation's screenshot anew, in a browser
 	HEPCACHE_PICTURES=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/live/dashboard
-
-recorded: setup ## Execute the notebook about HTCondor in a pool, for the documentation
-	HEPCACHE_RECORDED=$(CURDIR)/docs/recorded $(BIN)/python -m pytest tests/live/condor/test_notebook.py
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	$(PYTHON) -m venv out/lock && out/lock/bin/python -m pip install --quiet uv

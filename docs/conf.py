@@ -19,13 +19,13 @@ copyright = "the hepcache developers"
 release = __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
 html_theme = "furo"
-exclude_patterns = ["_build", "examples", "recorded"]
+exclude_patterns = ["_build", "examples"]
 numpydoc_show_class_members = False
 autodoc_typehints = "none"
 # Links to sections are checked with all the others, since warnings are errors.
 myst_heading_anchors = 3
 
-# Figures are made here and now. What needs a pool is shown as `make recorded` recorded it.
+# Figures are made here and now. Notebooks that need a pool are shown as they are.
 nb_execution_mode = "force"
 nb_execution_excludepatterns = ["notebooks/htcondor.ipynb"]
 nb_execution_timeout = 300
@@ -47,9 +47,8 @@ def _generate(app):
     (HERE / "cli.md").write_text(cli_page())
     # Sphinx reads below its own directory only; notebooks find the examples beside theirs.
     (HERE / "notebooks").mkdir(exist_ok=True)
-    for kept in (HERE.parent / "notebooks", HERE / "recorded"):
-        for notebook in kept.glob("*.ipynb"):
-            shutil.copy2(notebook, HERE / "notebooks")
+    for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
+        shutil.copy2(notebook, HERE / "notebooks")
     if not (HERE / "examples").exists():
         (HERE / "examples").symlink_to("../examples")
 
