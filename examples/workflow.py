@@ -12,9 +12,10 @@ processor, another number of cycles or another compression is another version::
     python examples/workflow.py --datasets datasets.json --out results --version tight \
         --processor examples/hh_bbll.py:Processor --processor-args '{"btag": 0.7}'
 
-``--columns 'Muon_*,Electron_*,Jet_*,PuppiMET_*,genWeight'`` keeps these branches only, which
-makes copies small and quick to check. The steps are law's and luigi's: ``law run`` with a
-job manager of theirs can spread them.
+``--columns`` keeps the branches of these names or globs only, which makes copies small and
+quick to check: those that the processor reads, and counters such as ``nJet``.
+
+The steps are law's and luigi's: ``law run`` with a job manager of theirs can spread them.
 """
 
 from __future__ import annotations
