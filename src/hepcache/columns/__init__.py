@@ -2,9 +2,10 @@
 
 from hepcache.columns.column import Column, Counted, Flat, Nested
 from hepcache.columns.names import columns_of, expand
+from hepcache.columns.opening import column_names, forget_sources, open_source
 from hepcache.columns.reader import Reader
 from hepcache.columns.source import Source, TreeRef
-from hepcache.columns.uproot_source import UprootSource, column_names, forget_sources, open_source
+from hepcache.columns.uproot_source import UprootSource
 
 __all__ = [
     "Column",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import filter as matching
 
-from hepcache.columns.uproot_source import column_names
+from hepcache.columns.opening import column_names
 from hepcache.errors import ConfigurationError
 from hepcache.fileset import Catalogue, FileRecord
 

@@ -1,11 +1,10 @@
-"""Columns read with uproot, for TTree and RNTuple."""
+"""Columns of a TTree, found with uproot and read in few requests."""
 
 from __future__ import annotations
 
 import difflib
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -17,8 +16,7 @@ from uproot.behaviors.RNTuple import HasFields
 
 from hepcache.columns.baskets import Basket, Piece, coalesced, decoded
 from hepcache.columns.column import Column, Counted, Flat, Values, from_layout
-from hepcache.columns.event_source import EventSource
-from hepcache.columns.object_source import file_source, object_source
+from hepcache.columns.object_source import file_source
 from hepcache.columns.origin import Origin, open_origin
 from hepcache.columns.plan import Plan, counter_of, plan, stored
 from hepcache.columns.source import Source, TreeRef
@@ -26,19 +24,11 @@ from hepcache.columns.table import Table
 from hepcache.columns.tablefile import tree_table
 from hepcache.columns.transport import Range
 from hepcache.errors import OriginError, UnknownColumnError
-from hepcache.fileset import FileRecord, look
+from hepcache.fileset import look
 from hepcache.fileset.freshness import storage_options
-from hepcache.fileset.paths import table_file
-from hepcache.objectstore.store import is_store_uri
 from hepcache.telemetry import ReadLog
 
-__all__ = ["UprootSource", "column_names", "forget_sources", "open_source"]
-
-# Trees stay open in the process from chunk to chunk; few, because what uproot
-# makes of one of 2656 branches takes most of a second and tens of MB.
-_KEEP_OPEN = 4
-_open: OrderedDict[TreeRef, Source] = OrderedDict()
-_lock = threading.Lock()
+__all__ = ["UprootSource"]
 
 
 class UprootSource:
@@ -235,71 +225,6 @@ class UprootSource:
         with suppress(AttributeError):
             self._file.close()
         self._origin.close()
-
-
-def _new_source(ref: TreeRef) -> Source:
-    if ref.path.startswith("events+"):
-        return EventSource(ref)
-    if is_store_uri(ref.path):
-        return object_source(ref)
-    if table_file(ref.path) is not None:
-        from hepcache.columns.hdf5_source import HDF5Source  # needs more packages
-
-        return HDF5Source(ref)
-    return UprootSource(ref).best()
-
-
-def open_source(ref: TreeRef) -> Source:
-    """Return the open source of a tree; recently used ones stay open.
-
-    Parameters
-    ----------
-    ref
-        The tree.
-
-    Raises
-    ------
-    OriginError
-        See :class:`UprootSource`.
-    """
-    with _lock:
-        source = _open.pop(ref, None)
-        if source is None:
-            source = _new_source(ref)
-        _open[ref] = source
-        while len(_open) > _KEEP_OPEN:
-            # A thread may still read from it; the last reference closes the file.
-            _open.popitem(last=False)
-        return source
-
-
-def column_names(record: FileRecord) -> list[str]:
-    """Return the names of a file's columns, in its own order.
-
-    Parameters
-    ----------
-    record
-        What the catalogue knows of the file.
-
-    Raises
-    ------
-    OriginError
-        See :class:`UprootSource`.
-    """
-    boundaries = (0, record.entries)
-    ref = TreeRef(record.path, record.tree, record.uuid, record.tag, record.validator, boundaries)
-    source = _new_source(ref)
-    try:
-        return [str(name) for name in source.tree.keys()]  # noqa: SIM118 - no dict
-    finally:
-        source.close()
-
-
-def forget_sources() -> None:
-    """Close every source that this process holds open."""
-    with _lock:
-        while _open:
-            _open.popitem()[1].close()
 
 
 def _uproot_options(ref: TreeRef) -> dict[str, Any]:

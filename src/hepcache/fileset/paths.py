@@ -17,7 +17,7 @@ import fsspec
 from hepcache.errors import BadFileError, BadFilesetError
 
 __all__ = [
-    "find_files", "is_store_uri", "is_url", "label_directories", "location", "object_store",
+    "find_files", "is_event_url", "is_store_uri", "is_url", "label_directories", "location", "object_store",
     "split_tree", "table_file", "without_credentials",
 ]  # fmt: skip
 
@@ -48,6 +48,17 @@ def is_store_uri(path: str) -> bool:
     return bool(_STORE.match(path))
 
 
+def is_event_url(path: str) -> bool:
+    """Return whether ``path`` names a dataset of an event store.
+
+    Examples
+    --------
+    >>> is_event_url("events+file:///ssd/nova#nova/prod5")
+    True
+    """
+    return path.startswith("events+")
+
+
 def object_store(path: str) -> Any:
     """Return the module that describes what ``path`` names, if that is no file; or None.
 
@@ -55,7 +66,7 @@ def object_store(path: str) -> Any:
     are in rooms above this one, which is why they are found by name, and only
     when they are needed.
     """
-    if path.startswith("events+"):
+    if is_event_url(path):
         return import_module("hepcache.eventstore.catalogued")
     return import_module("hepcache.objectstore.catalogued") if is_store_uri(path) else None
 
@@ -184,7 +195,7 @@ def label_directories(paths: Sequence[str]) -> list[str]:
 
 
 def _directory(path: str) -> str:
-    if path.startswith("events+"):
+    if is_event_url(path):
         return "/" + unquote(path.partition("#")[2])
     if is_url(path):
         split = urlsplit(path)

@@ -21,10 +21,10 @@ import xxhash
 import zstandard
 
 from hepcache.cache.store import ColumnCache
+from hepcache.columns.opening import open_source
 from hepcache.columns.source import TreeRef
 from hepcache.columns.table import Table
 from hepcache.columns.tablefile import branches_digest
-from hepcache.columns.uproot_source import open_source
 from hepcache.process import upstream
 from hepcache.telemetry import ReadLog
 
