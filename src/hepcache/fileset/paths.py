@@ -17,8 +17,8 @@ import fsspec
 from hepcache.errors import BadFileError, BadFilesetError
 
 __all__ = [
-    "find_files", "is_event_url", "is_store_uri", "is_url", "label_directories", "location", "object_store",
-    "split_tree", "table_file", "without_credentials",
+    "find_files", "is_event_url", "is_store_uri", "is_url", "label_directories", "location",
+    "object_store", "split_tree", "table_file", "without_credentials",
 ]  # fmt: skip
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://|^[a-z]+::")
