@@ -1,0 +1,174 @@
+"""ROOT as the oracle: it reads what we export, and we read what it writes, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import awkward as ak
+import numpy as np
+import pytest
+from tests.live.conftest import unable
+
+from hepcache.objectstore import open_store
+from hepcache.objectstore.anchor import BELOW
+from hepcache.objectstore.export import get_file
+from hepcache.objectstore.ntuple import NTuple
+from hepcache.objectstore.objects import MAPPINGS
+from hepcache.objectstore.rootfile import open_in_file
+from hepcache.objectstore.sink import WriteOptions
+from hepcache.objectstore.transfer import put_files
+from hepcache.objectstore.writing import write_array
+
+pytestmark = pytest.mark.timeout(900)
+
+ROOT = "root==0.1a12"  # ROOT 6.40
+SCRIPTS = Path(__file__).parent / "root"
+HOME = Path(__file__).parents[3] / "out/live/root"
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Return the Python of an environment that has ROOT, which is kept from run to run."""
+    stamp, python = HOME / "installed.txt", HOME / "bin/python"
+    if stamp.exists() and stamp.read_text() == ROOT:
+        return python
+    version = shutil.which("python3.11")
+    if version is None:
+        unable("ROOT's wheels are for Python 3.11, of which there is none")
+    shutil.rmtree(HOME, ignore_errors=True)
+    for command in ([version, "-m", "venv", HOME],
+                    [HOME / "bin/pip", "install", "--quiet", "--pre", ROOT]):  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            unable(f"{ROOT} can't be installed: {done.stderr[-400:]}")
+    stamp.write_text(ROOT)
+    return python
+
+
+def in_root(root: Path, script: str, *arguments: object) -> None:
+    done = subprocess.run(
+        [root, "-W", "ignore", SCRIPTS / script, *map(str, arguments)],
+        capture_output=True, text=True, timeout=800, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def seen_by_root(root: Path, file: Path, out: Path) -> dict[str, list[bytes]]:
+    """Return what ROOT reads of each column: counts of each level, then the values."""
+    out.mkdir()
+    in_root(root, "dump.py", file, "Events", out)
+    columns = json.loads((out / "columns.json").read_text())["columns"]
+    return {
+        name: [path.read_bytes() for path in sorted(out.glob(f"{number}.*"))]
+        for name, (number, _) in columns.items()
+    }
+
+
+def seen_by_us(ntuple: NTuple, name: str, theirs: list[bytes]) -> list[bytes]:
+    found = ntuple.layouts([name], 0, ntuple.entries)[name]
+    ours = list(levels(ak.to_packed(found, highlevel=False)))
+    # Floats that are stored with fewer bits stay small with us, as with uproot.
+    for number, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        if mine.dtype.kind == "f" and mine.nbytes < len(other):
+            ours[number] = mine.astype(f"f{mine.itemsize * len(other) // mine.nbytes}")
+    return [one.tobytes() for one in ours]
+
+
+def levels(layout: ak.contents.Content) -> Iterator[np.ndarray]:
+    if layout.is_option:
+        there = ~np.asarray(ak.is_none(ak.Array(layout)))
+        yield there.astype(np.uint64)
+        yield from levels(ak.to_packed(layout.project(), highlevel=False))
+    elif layout.is_record:
+        for content in layout.contents:
+            yield from levels(ak.to_packed(content[: layout.length], highlevel=False))
+    elif layout.is_list:
+        offsets = layout.to_ListOffsetArray64(True)
+        yield np.diff(np.asarray(offsets.offsets)).astype(np.uint64)
+        yield from levels(ak.to_packed(offsets.content[: offsets.offsets[-1]], highlevel=False))
+    elif layout.is_numpy and layout.purelist_depth > 1:
+        yield from levels(layout.to_RegularArray())
+    else:
+        assert layout.is_numpy, layout
+        yield np.asarray(layout.data)
+
+
+def check(theirs: dict[str, list[bytes]], ntuple: NTuple) -> None:
+    wrong = [name for name, found in theirs.items() if seen_by_us(ntuple, name, found) != found]
+    assert not wrong, wrong
+
+
+def events(entries: int = 3000) -> ak.Array:
+    draw = np.random.default_rng(3)
+    counts = draw.integers(0, 5, entries)
+    total = int(counts.sum())
+    inner = draw.integers(0, 3, total)
+
+    def jagged(values: object) -> ak.Array:
+        return ak.unflatten(values, counts)
+
+    numbers = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+    return ak.Array({
+        **{one: draw.integers(0, 100, entries).astype(one) for one in numbers},
+        "f4": draw.normal(size=entries).astype("f4"),
+        "f8": draw.normal(size=entries),
+        "flag": draw.random(entries) < 0.5,
+        "name": [f"event {one}" * (one % 3) for one in range(entries)],
+        "pt": jagged(draw.normal(size=total)),
+        "index": jagged(draw.integers(-5, 5, total).astype("i4")),
+        "good": jagged(draw.random(total) < 0.3),
+        "words": jagged(ak.Array([f"w{one}" for one in range(total)])),
+        "nested": jagged(ak.unflatten(draw.normal(size=int(inner.sum())).astype("f4"), inner)),
+        "record": ak.zip({"a": draw.normal(size=entries), "b": draw.integers(0, 9, entries)}),
+        "muons": ak.zip({
+            "pt": jagged(draw.normal(size=total)),
+            "charge": jagged(draw.integers(-1, 2, total).astype("i1")),
+        }),
+        "array": draw.normal(size=(entries, 3)).astype("f4"),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4:5", "none"])
+def test_root_reads_what_we_write_and_export(root: Path, tmp_path: Path, compression: str) -> None:
+    store = open_store(f"ntpl+mem://root/{tmp_path.name}")
+    options = WriteOptions(compression=compression, page_bytes=1024, cluster_bytes=100_000)
+    array = events()
+    write_array(store, "Events", array, options)
+    file = tmp_path / "exported.root"
+    assert get_file(store, file) == len(array)
+    theirs = seen_by_root(root, file, tmp_path / "seen")
+    records = {"record": "a", "muons": "pt"}
+    for name in array.fields:
+        expected = array[name]
+        if name in records:
+            name = f"{name}.{records[name]}"
+            expected = expected[name.partition(".")[2]]
+        layout = ak.to_packed(expected, highlevel=False)
+        assert theirs[name] == [one.tobytes() for one in levels(layout)], name
+    with NTuple(store) as ntuple:
+        check(theirs, ntuple)
+
+
+@pytest.mark.parametrize(("compression", "checksums"), [(505, 1), (0, 0)])
+def test_we_read_what_root_writes(
+    root: Path, tmp_path: Path, compression: int, checksums: int
+) -> None:
+    file = tmp_path / "theirs.root"
+    in_root(root, "write.py", file, compression, checksums)
+    theirs = seen_by_root(root, file, tmp_path / "seen")
+    assert len(theirs) > 60
+    with open_in_file(str(file), "Events") as ntuple:
+        check(theirs, ntuple)
+    # As objects, and back in a file, it is the same to both.
+    for mapping in MAPPINGS:
+        store = open_store(f"ntpl+mem://root/{tmp_path.name}/{mapping}")
+        put_files(store, [file], options=WriteOptions(mapping=mapping, template=BELOW))
+        with NTuple(store) as ntuple:
+            check(theirs, ntuple)
+    back = tmp_path / "back.root"
+    get_file(store, back)
+    assert seen_by_root(root, back, tmp_path / "seen-back") == theirs
