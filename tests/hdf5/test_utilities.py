@@ -111,6 +111,7 @@ def test_virtual_merge(inputs: list[Path], tmp_path: Path, same: Same) -> None:
     assert problems(out) == []
     assert verify(out, inputs, key="evt", jobs=1) == {}
     assert done.chunks == 2  # only keys
+    assert 0 < describe(out).to_dict()["stored_bytes"] < 2000
     with h5py.File(out) as file:
         sources = file["rec.vtx/x"].virtual_sources()
         assert [one.file_name for one in sources] == [path.name for path in inputs]
@@ -148,6 +149,8 @@ def test_external_merge(inputs: list[Path], tmp_path: Path) -> None:
     with h5py.File(inputs[2]) as one:
         assert found["/in2/rec.vtx"] == len(one["rec.vtx/x"])
     assert len(found) == 9
+    whole = describe(out).to_dict()
+    assert (whole["stored_bytes"], whole["metadata_bytes"]) == (0, out.stat().st_size)
     with pytest.raises(TableFileError, match="--overwrite"):
         link(inputs, out, how="external", jobs=1)
     with pytest.raises(ConfigurationError):

@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from h5py import h5d
+from h5py import h5d, h5o
 
 from hepcache.hdf5.library import library_tables, open_library
 from hepcache.hdf5.model import text
@@ -91,6 +91,7 @@ def describe(path: str | os.PathLike[str]) -> FileInfo:
         file = open_library(name)
         try:
             schema, lengths = library_tables(file, follow=True)
+            own_number = h5o.get_info(file).fileno
             numbers: list[list[int]] = [[] for _ in schema.groups]
             for number, column in enumerate(schema.columns):
                 numbers[column.group].append(number)
@@ -100,7 +101,9 @@ def describe(path: str | os.PathLike[str]) -> FileInfo:
                     continue
                 filled = [n for n in own if lengths[n] or schema.columns[n].rank == 0]
                 columns = schema.columns
-                stored = (h5d.open(file, b"/" + columns[n].path) for n in filled)
+                opened = (h5d.open(file, b"/" + columns[n].path) for n in filled)
+                # What external links lead to takes no room here.
+                stored = (one for one in opened if h5o.get_info(one).fileno == own_number)
                 keys = [columns[n].name for n in own if columns[n].name.endswith(b".seq")]
                 groups.append(
                     GroupInfo(

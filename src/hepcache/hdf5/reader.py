@@ -19,6 +19,7 @@ from hepcache.errors import ConfigurationError, TableFileError, UnknownColumnErr
 from hepcache.hdf5.gather import Inputs, gather
 from hepcache.hdf5.keywork import Place
 from hepcache.hdf5.model import text
+from hepcache.hdf5.rowkeys import RowKeys
 from hepcache.hdf5.rows import RowReader
 from hepcache.hdf5.survey import survey
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     import awkward as ak
 
 __all__ = ["EventRange", "EventTables"]
-
-_PROBE_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,30 +298,8 @@ class EventTables:
     def _length(self, group: str) -> int:
         return int(self._inputs.rows[0, self._group(group)])
 
-    def _seq(self, group: str) -> _Keys:
-        return _Keys(self._reader, self._place(f"{group}/{self.key}.seq"), self._length(group))
-
-
-class _Keys(Sequence[int]):
-    """The keys of a group, of which only what is looked at is read."""
-
-    def __init__(self, reader: RowReader, place: Place, length: int) -> None:
-        self._reader, self._place, self._count = reader, place, length
-        self._first, self._known = 0, np.zeros(0, np.int64)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, row: Any) -> Any:
-        if not 0 <= row < self._count:
-            raise IndexError(row)
-        if not self._first <= row < self._first + len(self._known):
-            step = self._place.storage.chunk[0] if self._place.storage.chunk else _PROBE_ROWS
-            self._first = row // step * step
-            stop = min(self._first + step, self._count)
-            raw = b"".join(self._reader.rows(*self._place[:3], self._first, stop))
-            self._known = np.frombuffer(raw, "<i8")
-        return int(self._known[row - self._first])
+    def _seq(self, group: str) -> RowKeys:
+        return RowKeys(self._reader, self._place(f"{group}/{self.key}.seq"), self._length(group))
 
 
 def _name(path: bytes) -> str:
