@@ -40,7 +40,7 @@ def test_columns_and_clusters(tmp_path: Path) -> None:
     )
     (made,) = recompress_files([source], tmp_path / "out", columns=["Jet_p*"], jobs=1)
     with uproot.open(made.copy) as file:
-        assert set(file["Events"].keys()) == {"Jet_pt", "nJet_pt"}
+        assert set(file["Events"].keys()) == {"Jet_pt", "nJet"}
         assert file["Events"].common_entry_offsets() == [0, 100, 200, 300]
 
 

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hepcache.errors import DuplicateItemError, MissingItemError
-from hepcache.eventstore import Schema, Store, SubRun, connect, leaves, numbers, products, shard
+from hepcache.eventstore import (
+    Schema,
+    Store,
+    SubRun,
+    connect,
+    leaves,
+    localshard,
+    numbers,
+    products,
+)
 
 SCHEMA = Schema.table({"": "int64"}, kind="numpy")
 EVENTS = st.integers(0, 30) | st.sampled_from([2**32, 2**63, 2**64 - 1])
@@ -156,7 +165,7 @@ def _tiny_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbers, "_MOST", 8)
     monkeypatch.setattr(products, "_SMALL", 4)
     monkeypatch.setattr(products, "_SINGLE", 1)
-    monkeypatch.setattr(shard, "_MOST_ROWS", 6)
+    monkeypatch.setattr(localshard, "_MOST_ROWS", 6)
 
 
 SETTINGS = settings(max_examples=15, stateful_step_count=25, deadline=None)

@@ -55,7 +55,7 @@ def demo(
     console = Console()
     console.print(report)
     # make leaves hepcache in an environment that nobody has activated.
-    me = "hepcache" if shutil.which("hepcache") else sys.argv[0]
+    me = "hepcache" if shutil.which("hepcache") else Path(sys.executable).with_name("hepcache")
     console.print(
         f"\nOpen {out / 'report.html'} in a browser. Then try a real analysis on a sample of your "
         f"own:\n  {me} sample nanoaod data --events 20000\n"

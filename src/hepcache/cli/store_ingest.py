@@ -71,7 +71,10 @@ def ingest(
     include: Include = None,
     exclude: Exclude = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes, a file each [default: cores].")
+        int | None,
+        typer.Option(
+            min=1, help="Processes: a file each, or a part of a large one [default: cores]."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -89,7 +92,9 @@ def ingest(
     from hepcache.eventstore.ingestion import ingest as ingest_files
 
     kind = _format(files)
-    count = min(jobs or len(os.sched_getaffinity(0)), len(files))
+    patterns = include or ["*"], exclude or []
+    parts = sum(kind.parts(str(path), *patterns) for path in files)
+    count = min(jobs or len(os.sched_getaffinity(0)), parts)
     with ExitStack() as stack:
         opened = stack.enter_context(connect(store))
         executor = None
@@ -98,7 +103,7 @@ def ingest(
             executor = stack.enter_context(ProcessPoolExecutor(count, mp_context=context))
         told = stack.enter_context(_progress(len(files)))
         done = ingest_files(
-            opened, dataset, files, include=include or ["*"], exclude=exclude or [], kind=kind,
+            opened, dataset, files, include=patterns[0], exclude=patterns[1], kind=kind,
             executor=executor, progress=told,
         )  # fmt: skip
     if json:
@@ -116,7 +121,6 @@ _COUNTED = ("events", "skipped_events")
 def _format(files: Sequence[Path]) -> FileFormat:
     """Return what files these are, by their first bytes."""
     from hepcache.errors import BadFileError
-    from hepcache.eventstore.formats import TABLES
 
     starts = {}
     for path in files:
@@ -124,7 +128,9 @@ def _format(files: Sequence[Path]) -> FileFormat:
             starts[path] = file.read(4)
     roots = [start == b"root" for start in starts.values()]
     if not any(roots):
-        return TABLES
+        from hepcache.columns.keyedevents import HDF5_EVENTS
+
+        return HDF5_EVENTS
     if not all(roots):
         other = next(path for path, start in starts.items() if start != b"root")
         raise BadFileError({str(other): "no ROOT file, as others are; give one kind at a time"})

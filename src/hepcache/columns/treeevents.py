@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hepcache.errors import TableFileError, TableMismatchError
 from hepcache.eventstore.classes import ClassColumn, ClassDescription, FileClasses
-from hepcache.eventstore.formats import FileFormat
+from hepcache.eventstore.formats import FileFormat, Part
 from hepcache.eventstore.gathering import gather_rows
 from hepcache.eventstore.table import Table
 
@@ -245,7 +245,12 @@ def _is_list(kind: Any) -> bool:
     return isinstance(kind, ak.types.ListType) and not kind.parameters
 
 
-def _opened(path: str, include: Sequence[str], exclude: Sequence[str]) -> TreeEvents:
+def _opened(
+    path: str,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    part: Part = (0, 1),  # noqa: ARG001 - there is one
+) -> TreeEvents:
     return TreeEvents(path, include=include, exclude=exclude)
 
 

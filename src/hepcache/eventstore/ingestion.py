@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hepcache.errors import DuplicateItemError, TableMismatchError
 from hepcache.eventstore.classes import FileClasses
 from hepcache.eventstore.connect import connect
 from hepcache.eventstore.containers import Dataset
-from hepcache.eventstore.formats import TABLES, FileEvents, FileFormat
+from hepcache.eventstore.formats import TABLES, FileEvents, FileFormat, Part
 from hepcache.eventstore.keys import META
 from hepcache.eventstore.operations import AddEvents, Operation, PutItems, WriteTable
 from hepcache.eventstore.store import Store
@@ -94,8 +94,8 @@ def ingest(
     kind
         What files these are.
     executor
-        Processes that ingest a file each; for these, the store must be one
-        that other processes can reach.
+        Processes that ingest a file each, or a part of a large one; for these,
+        the store must be one that other processes can reach.
     progress
         Told of each file that is done.
 
@@ -123,17 +123,45 @@ def ingest(
             if progress is not None:
                 progress(done[-1])
         return done
-    futures: list[Future[Ingested]] = [
-        executor.submit(_ingest_there, store.url, dataset, path, *chosen) for path in paths
-    ]
+    counts = [kind.parts(path, *chosen[1:]) for path in paths]
+    # Its digest names a file's content, and is the same for all parts.
+    digests = {
+        path: executor.submit(_digest_there, path, *chosen)
+        for path, count in zip(paths, counts, strict=True)
+        if count > 1
+    }
+    parts: list[list[Future[Ingested]]] = [[] for _ in paths]
     try:
-        for one in as_completed(futures):
-            if progress is not None:
-                progress(one.result())
-        return [one.result() for one in futures]
+        # Files that are read whole first: they need not wait.
+        for index in sorted(range(len(paths)), key=lambda one: counts[one]):
+            path, count = paths[index], counts[index]
+            digest = digests[path].result() if count > 1 else None
+            parts[index] = [
+                executor.submit(
+                    _ingest_there, store.url, dataset, path, *chosen, (number, count), digest
+                )
+                for number in range(count)
+            ]
+        file_of = {part: index for index, of in enumerate(parts) for part in of}
+        left = list(counts)
+        for part in as_completed(file_of):
+            part.result()
+            index = file_of[part]
+            left[index] -= 1
+            if not left[index] and progress is not None:
+                progress(_together(parts[index]))
+        return [_together(of) for of in parts]
     finally:
-        for one in futures:
-            one.cancel()
+        for digest_of in digests.values():
+            digest_of.cancel()
+        for part in (part for of in parts for part in of):
+            part.cancel()
+
+
+def _together(parts: Sequence[Future[Ingested]]) -> Ingested:
+    """Return what all parts of a file came to."""
+    rows = [astuple(part.result()) for part in parts]
+    return Ingested(rows[0][0], *(sum(column) for column in list(zip(*rows, strict=True))[1:]))
 
 
 def common_classes(files: Sequence[FileClasses]) -> dict[str, dict[str, tuple[Any, ...]]]:
@@ -172,9 +200,11 @@ def _ingest_there(
     kind: FileFormat,
     include: Sequence[str],
     exclude: Sequence[str],
+    part: Part,
+    digest: bytes | None,
 ) -> Ingested:
     with connect(url) as store:
-        return _ingest_file(store, dataset, path, kind, include, exclude)
+        return _ingest_file(store, dataset, path, kind, include, exclude, part, digest)
 
 
 def _ingest_file(
@@ -184,13 +214,22 @@ def _ingest_file(
     kind: FileFormat,
     include: Sequence[str],
     exclude: Sequence[str],
+    part: Part = (0, 1),
+    digest: bytes | None = None,
 ) -> Ingested:
+    with kind.open(path, include, exclude, part) as events:
+        return ingest_events(store[dataset], events, digest)
+
+
+def _digest_there(
+    path: str, kind: FileFormat, include: Sequence[str], exclude: Sequence[str]
+) -> bytes:
     with kind.open(path, include, exclude) as events:
-        return ingest_events(store[dataset], events)
+        return _digest(events)
 
 
-def ingest_events(dataset: Dataset, file: FileEvents) -> Ingested:
-    """Write all events of one file.
+def ingest_events(dataset: Dataset, file: FileEvents, digest: bytes | None = None) -> Ingested:
+    """Write all events of one file, or of a part of it.
 
     Parameters
     ----------
@@ -198,13 +237,15 @@ def ingest_events(dataset: Dataset, file: FileEvents) -> Ingested:
         Where to.
     file
         The file; its content's digest marks what is written.
+    digest
+        That digest, if the caller has it.
 
     Raises
     ------
     TableMismatchError
         An event is in the dataset already, from elsewhere.
     """
-    digest = _digest(file)
+    digest = digest or _digest(file)
     counts = [0, 0, 0, 0, 0]
     for run, number, events, read in file.subruns():
         subrun = dataset.create(run, exist_ok=True).create(number, exist_ok=True)

@@ -11,6 +11,9 @@ import pytest
 from tests.live.conftest import unable
 from tests.live.objectstore.servers import Ceph, Gateway, gateway_program
 
+# Programs for ROOT's own environment, which aren't tests and can't be imported in this one.
+collect_ignore = ["root"]
+
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
