@@ -37,14 +37,12 @@ CASES = [
     ("nano_dimuon_rntuple.root", "Events", "NanoAODSchema"),
     ("pfnano.root", "Events", "PFNanoAODSchema"),
     ("scouting_nano.root", "Events", "ScoutingNanoAODSchema"),
-    ("treemaker.root", "PreSelection", "TreeMakerSchema"),
     ("treemaker_rntuple.root", "PreSelection", "TreeMakerSchema"),
     ("PHYSLITE_example.root", "CollectionTree", "PHYSLITESchema"),
     ("delphes.root", "Delphes", "DelphesSchema"),
     ("pduneana.root", "pduneana/beamana", "PDUNESchema"),
     ("test_FCC_Spring2021.root", "events", "FCCSchema"),
     ("p8_ee_WW_ecm240_edm4hep.root", "events", "FCCSchema_edm4hep1"),
-    ("edm4hep.root", "events", "EDM4HEPSchema 00.99.01"),
     ("edm4hep_ILD_mumuH_v01-00_podio_v01-07_10ev.root", "events", "EDM4HEPSchema"),
 ]
 
