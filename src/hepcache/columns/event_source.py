@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hepcache.columns.column import Column, Counted, Flat, Nested
-from hepcache.columns.source import TreeRef
-from hepcache.columns.transport import Range
+from hepcache.columns.source import NothingAhead, TreeRef
 from hepcache.errors import HepcacheError, OriginError, UnknownColumnError
 from hepcache.eventstore.catalogued import opened, resolved
 from hepcache.eventstore.columnar import INDEX, ColumnarEvents, StoredColumn, columnar
@@ -37,7 +36,7 @@ class _Read(NamedTuple):
     columns: dict[str, Any]
 
 
-class EventSource:
+class EventSource(NothingAhead):
     """The events of one dataset of an event store.
 
     Parameters
@@ -187,19 +186,6 @@ class EventSource:
     def has(self, name: str) -> bool:
         """Tell whether there is a column of this name."""
         return name in self.events.columns
-
-    def ranges(self, names: Sequence[str], start: int, stop: int) -> list[Range]:  # noqa: ARG002
-        """Return nothing: the store is read when its columns are needed."""
-        return []
-
-    def expect(self, ranges: Sequence[Range]) -> None:
-        """Do nothing."""
-
-    def await_few(self) -> None:
-        """Do nothing."""
-
-    def forget(self, ranges: Sequence[Range]) -> None:
-        """Do nothing."""
 
     def account(self, log: ReadLog) -> None:
         """Do nothing: what is read is counted when it is."""

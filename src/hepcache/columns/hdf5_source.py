@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from hepcache.columns.column import Column, Counted, Flat, Nested
-from hepcache.columns.source import TreeRef
-from hepcache.columns.transport import Range
+from hepcache.columns.source import NothingAhead, TreeRef
 from hepcache.errors import OriginError, TableFileError
 from hepcache.fileset import look
 from hepcache.hdf5.columns import EventColumn, open_events
@@ -20,8 +19,8 @@ from hepcache.telemetry import ReadLog
 __all__ = ["HDF5Source"]
 
 
-class HDF5Source:
-    """One file of tables.
+class HDF5Source(NothingAhead):
+    """One file of tables; what is on a file system, its own read-ahead fetches.
 
     Parameters
     ----------
@@ -100,19 +99,6 @@ class HDF5Source:
     def has(self, name: str) -> bool:
         """Tell whether there is a column of this name."""
         return name in self.tree
-
-    def ranges(self, names: Sequence[str], start: int, stop: int) -> list[Range]:  # noqa: ARG002
-        """Return nothing: what is on a file system, its own read-ahead fetches."""
-        return []
-
-    def expect(self, ranges: Sequence[Range]) -> None:
-        """Do nothing."""
-
-    def await_few(self) -> None:
-        """Do nothing."""
-
-    def forget(self, ranges: Sequence[Range]) -> None:
-        """Do nothing."""
 
     def account(self, log: ReadLog) -> None:
         """Count in ``log`` what was read of the file since the last call."""

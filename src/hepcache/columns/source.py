@@ -11,7 +11,7 @@ from hepcache.columns.tablefile import BlobStore
 from hepcache.columns.transport import Range
 from hepcache.telemetry import ReadLog
 
-__all__ = ["Source", "TreeRef"]
+__all__ = ["NothingAhead", "Source", "TreeRef"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +115,20 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of the origin."""
+
+
+class NothingAhead:
+    """The part of a :class:`Source` that fetches nothing before it is read."""
+
+    def ranges(self, names: Sequence[str], start: int, stop: int) -> list[Range]:  # noqa: ARG002
+        """Return nothing."""
+        return []
+
+    def expect(self, ranges: Sequence[Range]) -> None:
+        """Do nothing."""
+
+    def await_few(self) -> None:
+        """Do nothing."""
+
+    def forget(self, ranges: Sequence[Range]) -> None:
+        """Do nothing."""
