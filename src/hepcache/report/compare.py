@@ -157,13 +157,9 @@ class Comparison:
             Of ``"png"``, ``"pdf"`` and ``"svg"``.
         """
         from hepcache.report.compare_plots import COMPARISON_FIGURES
-        from hepcache.report.plots import rendered
+        from hepcache.report.plots import write_figures
 
-        return [
-            write_atomically(Path(directory) / f"{name}.{suffix}", rendered(figure(self), suffix))
-            for name, figure in COMPARISON_FIGURES.items()
-            for suffix in formats
-        ]
+        return write_figures(COMPARISON_FIGURES, self, directory, formats)
 
     def _repr_html_(self) -> str:
         from hepcache.report.html import comparison_fragment

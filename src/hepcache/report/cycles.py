@@ -179,13 +179,9 @@ class CycleReport(Sequence[RunRecord]):
             What was written: ``cycles``, ``timeline``, ``time``, ``distributions``
             and ``loading`` in every format.
         """
-        from hepcache.report.plots import FIGURES, rendered
+        from hepcache.report.plots import FIGURES, write_figures
 
-        return [
-            write_atomically(Path(directory) / f"{name}.{suffix}", rendered(figure(self), suffix))
-            for name, figure in FIGURES.items()
-            for suffix in formats
-        ]
+        return write_figures(FIGURES, self, directory, formats)
 
     def _repr_html_(self) -> str:
         from hepcache.report.html import fragment

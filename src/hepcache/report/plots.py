@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from hepcache.report.canvas import byte_unit, cycle_axis, dress, empty, legend, new_figure
+from hepcache.report.files import write_atomically
 from hepcache.report.spread import distributions_figure, loading_figure
 from hepcache.report.theme import LIGHT, Theme
 from hepcache.report.timeline import timeline_figure
@@ -18,7 +21,7 @@ from hepcache.report.timeline import timeline_figure
 if TYPE_CHECKING:
     from hepcache.report.cycles import CycleReport
 
-__all__ = ["FIGURES", "cycles_figure", "rendered", "time_figure"]
+__all__ = ["FIGURES", "cycles_figure", "rendered", "time_figure", "write_figures"]
 
 _MANY = 24  # cycles beyond which a number over every bar can't be read
 _BAR = 0.66
@@ -146,6 +149,32 @@ def rendered(figure: Figure, suffix: str, *, salt: str = "hepcache") -> bytes:
     with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
         figure.savefig(stream, format=suffix, dpi=200, metadata=no_date.get(suffix))
     return stream.getvalue()
+
+
+def write_figures(
+    figures: Mapping[str, Callable[..., Figure]],
+    shown: Any,
+    directory: str | os.PathLike[str],
+    formats: Sequence[str],
+) -> list[Path]:
+    """Write figures as files, each in every format; return their paths.
+
+    Parameters
+    ----------
+    figures
+        Name to function.
+    shown
+        What the functions take.
+    directory
+        Made when missing.
+    formats
+        Of ``"png"``, ``"pdf"`` and ``"svg"``.
+    """
+    return [
+        write_atomically(Path(directory) / f"{name}.{suffix}", rendered(figure(shown), suffix))
+        for name, figure in figures.items()
+        for suffix in formats
+    ]
 
 
 def _settle(figure: Figure) -> None:
