@@ -88,6 +88,17 @@ def test_a_concatenated_file_gives_what_its_inputs_do(keyed: Path, expected: Sto
     assert (done.subruns, done.skipped_events, done.events) == (SUBRUNS, 0, again.skipped_events)
 
 
+def test_events_without_the_chosen_classes_are_left_out_with_their_table(
+    keyed: Path, inputs: list[Path]
+) -> None:
+    with connect("mem://") as ours, connect("mem://") as theirs:
+        ingest(ours, "nova", [keyed], kind=HDF5_EVENTS, exclude=["spill"])
+        ingest(theirs, "nova", inputs, exclude=["spill"])
+        assert content(ours) == content(theirs)
+        events = sum(20 + one for one in range(SUBRUNS))
+        assert 0 < len(content(ours)) < events
+
+
 def test_small_portions_give_the_same(
     keyed: Path, expected: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

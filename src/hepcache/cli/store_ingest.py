@@ -93,12 +93,12 @@ def ingest(
 
     kind = _format(files)
     patterns = include or ["*"], exclude or []
-    parts = sum(kind.parts(str(path), *patterns) for path in files)
-    count = min(jobs or len(os.sched_getaffinity(0)), parts)
+    count = jobs or len(os.sched_getaffinity(0))
+    several = len(files) > 1 or kind.parts(str(files[0]), *patterns) > 1
     with ExitStack() as stack:
         opened = stack.enter_context(connect(store))
         executor = None
-        if count > 1 and not store.startswith("mem:"):
+        if count > 1 and several and not store.startswith("mem:"):
             context = multiprocessing.get_context("spawn")
             executor = stack.enter_context(ProcessPoolExecutor(count, mp_context=context))
         told = stack.enter_context(_progress(len(files)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +31,6 @@ __all__ = ["HDF5_EVENTS", "KeyedEvents"]
 
 _Read: TypeAlias = tuple[str, NDArray[np.int64], dict[str, NDArray[Any]]]
 
-_KEY = "evt.seq"
 _PART_BYTES = 256 << 20
 _PORTION_BYTES = 64 << 20
 _MOST_PARTS = 256
@@ -59,7 +57,8 @@ class KeyedEvents:
     ------
     TableFileError
         The file can't be read, has no partition keys, or can't be read by them:
-        a class has none or holds strings, or a subrun's events are not together.
+        a class has none or holds strings, the table of events is left out, or a
+        subrun's events are not together.
     """
 
     def __init__(self, described: FileClasses, part: Part = (0, 1)) -> None:
@@ -69,7 +68,7 @@ class KeyedEvents:
         self.layout = " ".join(one.name for one in described.classes)
         self._tables: HDF5Tables = HDF5Tables(self.path)
         try:
-            self._classes = [self._keyed(one) for one in described.classes if one.rows]
+            self._classes = self._chosen(described)
             spill = self._tables.spill
             whole = self._tables.range(0, self._tables.events, (spill,))
             names = [f"{spill}/{name}" for name in EVENT_INDEX]
@@ -114,15 +113,18 @@ class KeyedEvents:
         rows = self._tables.range(at, at + 1, (self._tables.spill,)).rows
         return f"group {self._tables.spill}, row {rows[self._tables.spill][0]}"
 
+    def _chosen(self, described: FileClasses) -> list[tuple[str, str, dict[str, str]]]:
+        spill = self._tables.spill
+        if spill not in [one.group for one in described.classes]:
+            # Without it, events that have none of the other classes are not wanted either.
+            raise TableFileError(self.path, f"group {spill} is left out")
+        return [self._keyed(one) for one in described.classes if one.rows]
+
     def _keyed(self, one: ClassDescription) -> tuple[str, str, dict[str, str]]:
         """Return a class's label and group, and its columns' names here and in the file."""
         if one.group not in self._tables.groups:
             raise TableFileError(self.path, f"group {one.group} has no partition key")
-        columns = {
-            column.name: f"{one.group}/{column.name}"
-            for column in one.columns
-            if column.name != _KEY
-        }
+        columns = {column.name: f"{one.group}/{column.name}" for column in one.columns}
         unread = set(columns.values()).difference(self._tables.columns(one.group))
         if unread or any(column.type == "string" for column in one.columns):
             raise TableFileError(self.path, f"group {one.group} holds more than numbers")
@@ -218,20 +220,10 @@ class _Portion:
         return found
 
 
-def _described(path: str, include: Sequence[str], exclude: Sequence[str]) -> FileClasses:
-    found = TABLES.describe(path, include, exclude)
-    # A partition key numbers the events of this file; it is no part of them.
-    classes = (
-        replace(one, columns=tuple(column for column in one.columns if column.name != _KEY))
-        for one in found.classes
-    )
-    return FileClasses(found.path, tuple(classes))
-
-
 def _opened(
     path: str, include: Sequence[str], exclude: Sequence[str], part: Part = (0, 1)
 ) -> AbstractContextManager[FileEvents]:
-    described = _described(path, include, exclude)
+    described = TABLES.describe(path, include, exclude)
     try:
         return KeyedEvents(described, part)
     except TableFileError:
@@ -244,11 +236,12 @@ def _parts(path: str, include: Sequence[str], exclude: Sequence[str]) -> int:
     parts = min(_MOST_PARTS, Path(path).stat().st_size // _PART_BYTES + 1)
     if parts > 1:
         try:
-            KeyedEvents(_described(path, include, exclude)).__exit__(None, None, None)
+            with KeyedEvents(TABLES.describe(path, include, exclude)):
+                pass
         except HepcacheError:
             return 1
     return parts
 
 
-HDF5_EVENTS = FileFormat(_described, _opened, _parts)
+HDF5_EVENTS = FileFormat(TABLES.describe, _opened, _parts)
 """HDF5 tables, by their partition keys where they have them."""

@@ -36,6 +36,7 @@ __all__ = [
 EVENT_INDEX = ("run", "subrun", "evt")
 """Columns that tell to which event a row belongs."""
 
+_KEY = "evt.seq"  # numbers a concatenated file's events; it is no part of them
 _SUB_EVENT = ("subevt", "subevent", "*_idx", "*_index")
 _UNREADABLE = (OSError, RuntimeError, ValueError, TypeError, KeyError)
 
@@ -70,7 +71,8 @@ class ClassDescription:
     group
         The group's path.
     columns
-        All but those of :data:`EVENT_INDEX`, in the order of their names.
+        All but those of :data:`EVENT_INDEX` and the partition key, in the order of
+        their names.
     sub_event
         Names of the columns that count the parts of an event.
     rows
@@ -244,7 +246,7 @@ def _description(label: str, group: str, datasets: dict[str, Any]) -> ClassDescr
             () if one.shape[1:] == (1,) else tuple(one.shape[1:]),
         )
         for name, one in sorted(datasets.items())
-        if name not in EVENT_INDEX
+        if name not in (*EVENT_INDEX, _KEY)
     )
     counting = tuple(
         one.name
