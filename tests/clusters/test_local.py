@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import time
@@ -92,6 +93,12 @@ def test_workers_of_a_host_share_one_cache(cluster: LocalCluster) -> None:
     ]
     assert sorted(said) == ["host-0", "host-0", "host-1", "host-1"]
     assert cluster.cache_directory("host-0").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_collector_passes_over_what_workers_have_imported(cluster: LocalCluster) -> None:
+    with cluster.client() as client:
+        counts = client.run(gc.get_freeze_count).values()
+    assert min(counts) > 50_000
 
 
 def test_cycle_two_reads_nothing_and_results_are_exact(

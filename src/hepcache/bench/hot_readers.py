@@ -56,29 +56,35 @@ class Sums(ProcessorABC):
     """
 
     def __init__(self, columns: Mapping[str, Sequence[str]]) -> None:
-        self.columns = dict(columns)
+        self.places: dict[tuple[str, ...], dict[str, str]] = {}
+        for branch, (*where, field) in columns.items():
+            self.places.setdefault(tuple(where), {})[branch] = field
 
     def process(self, events: ak.Array) -> Totals:
         """Return the sum of every column by branch."""
         totals = {}
-        for branch, fields in self.columns.items():
-            column = events
-            for field in fields:
-                column = column[field]
-            totals[branch] = total(column)
+        for where, fields in self.places.items():
+            record = events
+            for field in where:
+                record = record[field]
+            # All at once: awkward's own work for a selection is as long for one as for all.
+            layout = record[list(fields.values())].layout
+            while not layout.is_record:
+                layout = layout.content
+            for branch, field in fields.items():
+                totals[branch] = total(layout.content(field))
         return totals
 
     def postprocess(self, accumulator: Totals) -> None:
         """Leave the sums as they are."""
 
 
-def total(column: ak.Array) -> float:
+def total(layout: ak.contents.Content) -> float:
     """Return the sum of all values of a column of numbers, whatever the lists around them."""
-    return np.add.reduce(_values(column)).item()  # type: ignore[no-any-return]
+    return np.add.reduce(_values(layout)).item()  # type: ignore[no-any-return]
 
 
-def _values(column: ak.Array) -> Any:
-    layout = column.layout
+def _values(layout: Any) -> Any:
     while not layout.is_numpy:
         layout = layout.content
     # An array that was not loaded yet; asking numpy for it would not keep it alive.
@@ -161,7 +167,7 @@ class Chunks:
                     filter_name=set(self.columns).__contains__, entry_start=start,
                     entry_stop=stop, how=dict,
                 )  # fmt: skip
-            return {name: total(arrays[name]) for name in self.columns}
+            return {name: total(arrays[name].layout) for name in self.columns}
 
         return read
 
@@ -169,7 +175,9 @@ class Chunks:
         """Return what adds up the same values, which are numpy arrays already."""
         with uproot.open({str(self.path): "Events"}) as tree:
             arrays = {
-                name: np.array(_values(tree[name].array(entry_start=start, entry_stop=stop)))
+                name: np.array(
+                    _values(tree[name].array(entry_start=start, entry_stop=stop).layout)
+                )
                 for name in self.columns
             }
         return lambda: {name: np.add.reduce(values).item() for name, values in arrays.items()}

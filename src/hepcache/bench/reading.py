@@ -40,16 +40,18 @@ class ReadColumns(ProcessorABC):
         names: Sequence[str] = self.columns
         if self.missing == "skip":
             names = present(names, events.fields)
-        values = sum(_count(ak.materialize(events[name])) for name in names)
+        # All at once: awkward's own work for a selection is as long for one as for all.
+        read = ak.materialize(events[list(names)]).layout
+        values = sum(_count(content) for content in read.contents)
         return {"events": len(events), "values": values}
 
     def postprocess(self, accumulator: dict[str, int]) -> None:
         """Leave the sums as they are."""
 
 
-def _count(column: ak.Array) -> int:
+def _count(layout: ak.contents.Content) -> int:
     """Return the number of a column's values; ak.count would take as long as reading them."""
-    layout = column.layout
-    if layout.is_list:
-        return int((layout.stops.data - layout.starts.data).sum())
+    if isinstance(layout, ak.contents.ListOffsetArray):
+        offsets = layout.offsets.data
+        return int(offsets[-1] - offsets[0])
     return len(layout)

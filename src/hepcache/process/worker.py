@@ -7,6 +7,8 @@ that are running already.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import threading
 from collections import defaultdict
 from typing import Any
@@ -64,6 +66,10 @@ class CachePlugin(WorkerPlugin):
         """
         _caches()
         worker.metrics[METRIC] = _Membership()
+        # Walking over all modules takes the garbage collector longer than a hot chunk does.
+        importlib.import_module("hepcache.process.work")
+        gc.collect()
+        gc.freeze()
 
     def teardown(self, worker: Worker) -> None:
         """Write what is pending."""
