@@ -18,6 +18,7 @@ from coffea.processor import Runner as CoffeaRunner
 from hepcache.columns import forget_sources
 from hepcache.errors import BadFileError, ProcessorError
 from hepcache.process import Runner
+from hepcache.process.forms import forget_forms
 from hepcache.process.worker import forget, worker_cache
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:coffea")
@@ -117,16 +118,21 @@ def test_physics_equals_coffeas_for_any_chunksize(shared_data: Path, chunksize: 
     assert {cause for chunk in run.run_record.chunks for cause in chunk.causes} == {"hit"}
 
 
-def test_a_hot_chunk_never_opens_the_origin(shared_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["nano_dy", pytest.param("nano_dy_rntuple", marks=pytest.mark.slow)]
+)
+def test_a_hot_chunk_never_opens_the_origin(shared_data: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "nano.root"
-    path.write_bytes((shared_data / "nanoaod" / "nano_dy.root").read_bytes())
+    path.write_bytes((shared_data / "nanoaod" / f"{name}.root").read_bytes())
     files = {"dy": {"files": {str(path): "Events"}}}
     run = local()
     expected = run(files, physics)
     worker_cache().flush()
     chunks = list(run.preprocess(files))
     path.unlink()
+    # As a process that starts now: it knows neither the file nor its forms.
     forget_sources()
+    forget_forms()
     assert run._run_impl(chunks, physics)["out"] == expected
 
 
