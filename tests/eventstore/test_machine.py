@@ -149,8 +149,8 @@ class StoreMachine(RuleBasedStateMachine):
                         zip(table.events.tolist(), table.array().tolist(), strict=True)
                     ) == (wanted)
                     assert table.events.tolist() == sorted(wanted)
-                    one = next(iter(wanted))
-                    assert subrun[one][label].tolist() == wanted[one]
+                    for one, rows in list(wanted.items())[:3]:
+                        assert subrun[one][label].tolist() == rows
                     inside = subrun.read(label, None, 5, 2**33).events.tolist()
                     assert inside == [one for one in sorted(wanted) if 5 <= one < 2**33]
 

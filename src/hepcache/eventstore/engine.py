@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
+from hepcache.eventstore.memo import Memo
+
 __all__ = ["Engine", "Reader", "Writer"]
 
 
@@ -13,7 +15,14 @@ class Reader(Protocol):
     """A consistent view of an engine, valid inside its ``with`` block.
 
     The values are buffers that may point into the engine: copy what outlives the block.
+
+    Attributes
+    ----------
+    memo
+        What look-ups remember of this snapshot; None where it is being written.
     """
+
+    memo: Memo[Any] | None
 
     def get(self, key: bytes) -> memoryview | bytes | None:
         """Return a key's value, or None."""

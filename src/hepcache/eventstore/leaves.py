@@ -8,7 +8,6 @@ enough of them to make leaves; no event is in both. Every value ends in a checks
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,11 +22,21 @@ from hepcache.eventstore.schema import Schema, flat_dtype
 from hepcache.eventstore.sealed import seal, unseal, unseal_once
 from hepcache.eventstore.table import Table, join
 
-__all__ = ["Leaf", "Stem", "delete_leaf", "leaves", "load_one", "put_leaves", "put_row", "read"]
+__all__ = [
+    "HEAD_BYTES",
+    "Leaf",
+    "Stem",
+    "delete_leaf",
+    "leaves",
+    "put_leaves",
+    "put_row",
+    "read",
+    "row",
+]
 
 _MOST_EVENTS = 16384
 _MOST_BYTES = 8 << 20  # of one column's value in a leaf
-_HEAD = 8
+HEAD_BYTES = 8
 
 
 class Stem:
@@ -51,10 +60,7 @@ class Stem:
         self.index = COLUMN + self.stem + b"\0\0"
         self.rows = ROW + self.stem
         # What a look-up of one event needs of each column, made once.
-        self.parts = [
-            (name, self.column(name, b""), schema.types[name], flat_dtype(schema.types[name]))
-            for name in schema.names
-        ]
+        self.parts = [(name, self.column(name, b""), schema.types[name]) for name in schema.names]
 
     def column(self, name: str, first: bytes) -> bytes:
         """Return the key of one column of the leaf whose first event is given."""
@@ -73,10 +79,10 @@ class Leaf:
         data = unseal_once(key, value)
         count = int.from_bytes(data[:4], "little")
         self.first = key[-8:]
-        self.events: NDArray[np.uint64] = np.frombuffer(data, np.uint64, count, _HEAD)
+        self.events: NDArray[np.uint64] = np.frombuffer(data, np.uint64, count, HEAD_BYTES)
         self.offsets: NDArray[np.int64] | None = None
         if data[4]:
-            self.offsets = np.frombuffer(data, np.int64, count + 1, _HEAD + 8 * count)
+            self.offsets = np.frombuffer(data, np.int64, count + 1, HEAD_BYTES + 8 * count)
 
     def __len__(self) -> int:
         return len(self.events)
@@ -163,62 +169,8 @@ def read(
         if start < stop:
             parts.append(_table(view, stem, leaf, start, stop, names))
     for key, value in rows(view, stem, low, high):
-        parts.append(_row(stem, key, value, names))
+        parts.append(row(stem, key, value, names))
     return join(parts) if parts else empty(stem.schema, names)
-
-
-def load_one(view: Reader, stem: Stem, number: bytes) -> dict[str, Any] | None:
-    """Return the columns of one event's product, or None."""
-    value = view.get(stem.rows + number)
-    if value is not None:
-        return dict(_row(stem, stem.rows + number, value, stem.schema.names).columns)
-    found = _find(view, stem, number)
-    if found is None:
-        return None
-    first, low, high = found
-    columns: dict[str, Any] = {}
-    for name, prefix, type_, plain in stem.parts:
-        key = prefix + first
-        # A checksum already looked at in this process is not computed again.
-        data = unseal_once(key, _value(view, key))
-        if plain is None:
-            columns[name] = unpack(memoryview(bytes(data)), type_)[low:high]
-        elif plain[1]:
-            columns[name] = unpack(data, type_)[low:high].copy()
-        else:
-            size = plain[0].itemsize
-            columns[name] = np.frombuffer(bytearray(data[low * size : high * size]), plain[0])
-    return columns
-
-
-def _find(view: Reader, stem: Stem, number: bytes) -> tuple[bytes, int, int] | None:
-    """Return the leaf that has an event, and the event's rows in it.
-
-    Without numpy, whose calls cost more than the few steps of one search.
-    """
-    item = view.floor(stem.index + number, stem.index)
-    if item is None:
-        return None
-    data = unseal_once(*item)
-    end = _HEAD + 8 * int.from_bytes(data[:4], "little")
-    events = data[_HEAD:end].cast("Q")
-    event = int.from_bytes(number, "big")
-    place = bisect_left(events, event)
-    if place == len(events) or events[place] != event:
-        return None
-    first = item[0][-8:]
-    if not data[4]:
-        return first, place, place + 1
-    start = end + 8 * place
-    low, high = data[start : start + 16].cast("q")
-    return first, low, high
-
-
-def holds(view: Reader, stem: Stem, number: bytes) -> bool:
-    """Return whether an event has this product."""
-    if view.get(stem.rows + number) is not None:
-        return True
-    return _find(view, stem, number) is not None
 
 
 def empty(schema: Schema, names: Sequence[str]) -> Table:
@@ -271,7 +223,8 @@ def put_row(view: Writer, stem: Stem, table: Table, place: int) -> None:
     view.put(stem.rows + number, seal([head.data.cast("B"), *parts]))
 
 
-def _row(stem: Stem, key: bytes, value: memoryview | bytes, names: Sequence[str]) -> Table:
+def row(stem: Stem, key: bytes, value: memoryview | bytes, names: Sequence[str]) -> Table:
+    """Return columns of a product that is in no leaf."""
     data = memoryview(bytes(unseal(key, value)))
     schema = stem.schema
     head = np.frombuffer(data, np.int64, 1 + len(schema.names))

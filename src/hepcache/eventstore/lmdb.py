@@ -13,6 +13,7 @@ from typing import Any, Self
 import lmdb
 
 from hepcache.errors import StoreError
+from hepcache.eventstore.memo import Memo
 
 __all__ = ["LmdbEngine"]
 
@@ -29,11 +30,12 @@ _lock = Lock()
 class _View:
     """What one transaction sees."""
 
-    __slots__ = ("_cursor", "_transaction", "get")
+    __slots__ = ("_cursor", "_transaction", "get", "memo")
 
     def __init__(self, transaction: Any) -> None:
         self._transaction = transaction
         self._cursor = None
+        self.memo: Memo[Any] | None = None
         self.get: Callable[[bytes], memoryview | None] = transaction.get
 
     def floor(self, key: bytes, low: bytes) -> tuple[bytes, memoryview] | None:
@@ -81,13 +83,19 @@ class _View:
 class _Reading(_View):
     """A read transaction as a context; a generator would cost a point look-up microseconds."""
 
-    __slots__ = ("_environment",)
+    __slots__ = ("_engine",)
 
-    def __init__(self, environment: Any) -> None:
-        self._environment = environment
+    def __init__(self, engine: LmdbEngine) -> None:
+        self._engine = engine
 
     def __enter__(self) -> Self:
-        super().__init__(self._environment.begin(buffers=True))
+        engine = self._engine
+        transaction = engine.environment.begin(buffers=True)
+        super().__init__(transaction)
+        snapshot, memo = transaction.id(), engine.memo
+        if memo.snapshot != snapshot:
+            memo = engine.memo = Memo(snapshot)
+        self.memo = memo
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -126,25 +134,26 @@ class LmdbEngine:
             if environment is None:
                 environment = _opened(self.directory, sync=sync, readonly=readonly)
             _open[self.directory] = environment, users + 1
-        self._environment = environment
+        self.environment = environment
+        self.memo: Memo[Any] = Memo(-1)
         self._process = os.getpid()
 
     def read(self) -> _Reading:
         """Return a consistent view; writers don't wait for it."""
-        return _Reading(self._environment)
+        return _Reading(self)
 
     @contextmanager
     def write(self) -> Iterator[_View]:
         """Return an exclusive view, also among processes."""
         try:
-            with self._environment.begin(write=True, buffers=True) as transaction:
+            with self.environment.begin(write=True, buffers=True) as transaction:
                 yield _View(transaction)
         except lmdb.Error as error:
             raise StoreError(str(self.directory), f"can't be written: {error}") from error
 
     def info(self) -> dict[str, Any]:
         """Return ``engine``, ``keys`` and ``size_bytes``."""
-        stat, info = self._environment.stat(), self._environment.info()
+        stat, info = self.environment.stat(), self.environment.info()
         size = (info["last_pgno"] + 1) * stat["psize"]
         return {"engine": "lmdb", "keys": stat["entries"], "size_bytes": size}
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hepcache.errors import DuplicateItemError
-from hepcache.eventstore import leaves, numbers, products, survey
+from hepcache.eventstore import leaves, lookup, numbers, products, survey
 from hepcache.eventstore.engine import Engine, Writer
 from hepcache.eventstore.keys import META, SCHEMA, after
 from hepcache.eventstore.leaves import Stem
@@ -146,7 +146,7 @@ class LocalShard:
     def has_event(self, subrun: bytes, number: int) -> bool:
         """Return whether a subrun has an event."""
         with self.engine.read() as view:
-            return numbers.has(view, subrun, number)
+            return lookup.has_event(view, subrun, number)
 
     def types(self, subrun: bytes) -> list[tuple[str, Schema]]:
         """Return labels and types of the products of a subrun's events, ordered."""
@@ -156,14 +156,14 @@ class LocalShard:
     def has(self, subrun: bytes, label: str, schema: Schema, number: int) -> bool:
         """Return whether an event has a product."""
         with self.engine.read() as view:
-            return leaves.holds(view, _stem(subrun, label, schema), number.to_bytes(8, "big"))
+            return lookup.has_product(view, _stem(subrun, label, schema), number)
 
     def load(
         self, subrun: bytes, label: str, schema: Schema, number: int
     ) -> dict[str, Any] | None:
         """Return the columns of one event's product, or None."""
         with self.engine.read() as view:
-            return leaves.load_one(view, _stem(subrun, label, schema), number.to_bytes(8, "big"))
+            return lookup.load_product(view, _stem(subrun, label, schema), number)
 
     def read(
         self,

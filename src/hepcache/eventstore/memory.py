@@ -9,6 +9,8 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
+from hepcache.eventstore.memo import Memo
+
 __all__ = ["MemoryEngine"]
 
 
@@ -19,6 +21,7 @@ class MemoryEngine:
         self._items: Any = SortedDict()
         self._lock = RLock()
         self._undo: list[tuple[bytes, bytes | None]] = []
+        self.memo: Memo[Any] | None = Memo()
 
     @contextmanager
     def read(self) -> Iterator[MemoryEngine]:
@@ -30,7 +33,7 @@ class MemoryEngine:
     def write(self) -> Iterator[MemoryEngine]:
         """Return an exclusive view; after an exception nothing of it remains."""
         with self._lock:
-            self._undo = []
+            self._undo, self.memo = [], None
             try:
                 yield self
             except BaseException:
@@ -41,7 +44,7 @@ class MemoryEngine:
                         self._items[key] = value
                 raise
             finally:
-                self._undo = []
+                self._undo, self.memo = [], Memo()
 
     def get(self, key: bytes) -> bytes | None:
         """Return a key's value, or None."""

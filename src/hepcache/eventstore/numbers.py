@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,9 +9,9 @@ from numpy.typing import NDArray
 
 from hepcache.eventstore.engine import Reader, Writer
 from hepcache.eventstore.keys import EVENTS, LARGEST_NUMBER
-from hepcache.eventstore.sealed import seal, unseal, unseal_once
+from hepcache.eventstore.sealed import seal, unseal
 
-__all__ = ["add", "has", "nearest", "numbers", "remove"]
+__all__ = ["add", "nearest", "numbers", "remove"]
 
 _MOST = 8192  # 64 KiB
 _Numbers = NDArray[np.uint64]
@@ -77,18 +76,6 @@ def _ordered(
         yield part
         if part[0] <= low:
             return
-
-
-def has(view: Reader, subrun: bytes, number: int) -> bool:
-    """Return whether a subrun has an event."""
-    prefix = EVENTS + subrun
-    found = view.floor(prefix + number.to_bytes(8, "big"), prefix)
-    if found is None:
-        return False
-    # Without numpy, whose calls cost more than the few steps of one search.
-    leaf = unseal_once(*found).cast("Q")
-    place = bisect_left(leaf, number)
-    return place < len(leaf) and leaf[place] == number
 
 
 def nearest(view: Reader, subrun: bytes, number: int, count: int = 3) -> list[int]:

@@ -13,13 +13,13 @@ from hepcache.eventstore.leaves import (
     Stem,
     all_of,
     delete_leaf,
-    holds,
     leaves,
     put_leaves,
     put_row,
     read,
     rows,
 )
+from hepcache.eventstore.lookup import has_product
 from hepcache.eventstore.ref import Address
 from hepcache.eventstore.table import Table, join
 
@@ -88,7 +88,7 @@ def _write_rows(view: Writer, stem: Stem, table: Table, *, overwrite: bool) -> b
     """Write the few events of a table as rows; False if one of them must change a leaf."""
     for number in table.events.tolist():
         key = number.to_bytes(8, "big")
-        if holds(view, stem, key):
+        if has_product(view, stem, number):
             if not overwrite:
                 raise duplicate(stem, number)
             if view.get(stem.rows + key) is None:
