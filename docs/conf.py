@@ -28,7 +28,7 @@ myst_heading_anchors = 3
 # Figures are made here and now. Notebooks that need a pool are shown as they are.
 nb_execution_mode = "force"
 nb_execution_excludepatterns = ["notebooks/htcondor.ipynb"]
-nb_execution_timeout = 300
+nb_execution_timeout = 900
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 # Bars that have come and gone are of no use on a page.

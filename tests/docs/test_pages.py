@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import hepcache
 from hepcache import errors
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -56,3 +57,10 @@ def test_troubleshooting_knows_no_error_that_is_gone() -> None:
     page = (DOCS / "troubleshooting.md").read_text()
     known = re.findall(r"^## (\w+Error)$", page, re.MULTILINE)
     assert set(known) <= set(errors.__all__)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = "\n".join(page.read_text() for page in DOCS.glob("*.md"))
+    named = re.findall(r"^\.\. auto(?:class|function):: (hepcache[\w.]*)$", pages, re.MULTILINE)
+    there = {name.rpartition(".")[2] for name in named}
+    assert set(hepcache.__all__) <= there
