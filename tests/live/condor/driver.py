@@ -147,6 +147,27 @@ def jobs() -> list[dict[str, str]]:
     ]
 
 
+def submitted(shared: str, tls: str, workers: int) -> dict[str, Any]:
+    """Run something on the cluster of condor/submit/scheduler.sub and workers.sub."""
+    from distributed import Client
+    from distributed.security import Security
+
+    from hepcache.process.worker import worker_host
+
+    held = Path(tls) / "client"
+    security = Security(
+        require_encryption=True, tls_ca_file=str(held / "hepcache-ca.pem"),
+        tls_client_cert=str(held / "hepcache-client.pem"),
+        tls_client_key=str(held / "hepcache-client.key"),
+    )  # fmt: skip
+    with Client(scheduler_file=f"{shared}/scheduler.json", security=security) as client:
+        client.wait_for_workers(workers, timeout=150)
+        plugins = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
+        hosts = sorted(client.run(worker_host).values())
+        total = client.submit(sum, range(100)).result(timeout=60)
+    return {"hosts": hosts, "total": total, "plugins": plugins}
+
+
 def close() -> None:
     if state:
         state["client"].close()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hepcache.placement.calls import NAME
+
 from .conftest import WORKERS, Submit
-from .lan import DOMAIN, USER, Host, Lan, wait_until
+from .lan import DOMAIN, REPOSITORY, USER, Host, Lan, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
@@ -47,6 +51,26 @@ def test_second_cycle_comes_from_the_caches(submit: Submit) -> None:
     assert len(result["rows"]) == 3
     # From asking for workers to the first chunk, HTCondor's part included.
     assert 0 < result["first_chunk_s"] < 240
+
+
+def test_scheduler_and_workers_can_be_submitted_by_themselves(submit: Submit) -> None:
+    home, cm = f"/home/{USER}", submit.host
+    shared, tls = f"{home}/shared", f"{home}/tls"
+    programs = Path(sys.prefix) / "bin"
+    cm.run(USER, "mkdir", shared)
+    cm.run(USER, str(programs / "hepcache"), "cluster", "certificates", tls)
+    given = [f"bin={programs}", f"tls={tls}", f"shared={shared}"]
+    submit_files = REPOSITORY / "condor/submit"
+    try:
+        cm.run(USER, "condor_submit", *given, str(submit_files / "scheduler.sub"))
+        cm.run(USER, "condor_submit", *given, "workers=2", str(submit_files / "workers.sub"))
+        found = submit.call("submitted", shared=shared, tls=tls, workers=2, timeout_s=200)
+    finally:
+        cm.run(USER, "condor_rm", "-constraint", "HepcacheCluster is undefined")
+    assert set(found["hosts"]) <= {f"{name}.{DOMAIN}" for name in WORKERS}
+    assert len(found["hosts"]) == 2
+    assert found["total"] == sum(range(100))
+    assert NAME in found["plugins"]
 
 
 @pytest.fixture(scope="module")
