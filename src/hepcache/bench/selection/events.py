@@ -48,7 +48,11 @@ def select_events(
     )
     value = done.value or {"ids": [], "spans": []}
     spans = _spans(done, value["spans"])
-    return Selected(workflow, len(done.workers), files, ids_of([value["ids"]]), spans)
+    begin = min(one.began for one in done.workers)
+    loads = [load for one in done.readers for load in one.loads]
+    before_s = sum(min(one.loading_s, max(0.0, begin - one.began)) for one in loads)
+    ids = ids_of([value["ids"]])
+    return Selected(workflow, len(done.workers), files, ids, spans, before_s)
 
 
 def select_batch(events: EventBatch) -> dict[str, list[Any]]:

@@ -27,6 +27,8 @@ class Selected:
         Run, subrun, event and slice of all candidates, ascending.
     spans
         All steps of all ranks.
+    before_s
+        Seconds of reading before the ranks' clock, which throughput counts.
     """
 
     workflow: str
@@ -34,6 +36,7 @@ class Selected:
     files: int
     ids: tuple[SliceId, ...]
     spans: tuple[Span, ...]
+    before_s: float = 0.0
 
     def steps(self, step: str) -> list[Span]:
         """Return all spans of one step."""
@@ -59,6 +62,11 @@ class Selected:
         """Seconds from the first rank's begin to the last one's end, without their start."""
         programs = self.steps("program")
         return max(one.ended for one in programs) - min(one.began for one in programs)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that throughput counts: also of what was read before the ranks' clock."""
+        return self.wall_s + self.before_s
 
     @property
     def last_block_s(self) -> dict[int, float]:

@@ -131,7 +131,7 @@ def _throughput(
     by_workers, by_servers, by_size = axes[0]
     for name in dict.fromkeys(one.workflow for one in runs):
         own = sorted(
-            (one.workers, one.slices / one.wall_s) for one in runs if one.workflow == name
+            (one.workers, one.slices / one.elapsed_s) for one in runs if one.workflow == name
         )
         by_workers.plot(*zip(*own, strict=True), "o-", label=_LABELS[name])
     by_workers.set(xlabel="workers", ylabel="slices/s", ylim=(0, None))

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from hepcache.eventstore.processing.work import HAND_S
+from hepcache.eventstore.processing.work import AHEAD, HAND_S
 
 __all__ = ["PUBLISHED_SLICES_PER_S", "Costs", "Sample", "simulate_files", "simulate_store"]
 
@@ -125,11 +125,12 @@ def simulate_store(
     readers = [_Reader(int(one), load_batch, work_batch, workers_per_node, costs) for one in owned]
     # (when it is free, worker, reader it asks)
     queue = [(0.0, worker, worker % nodes) for worker in range(workers)]
-    asked = np.zeros(workers)  # when the hand at hand was taken: the next was asked for then
+    # When the hands before were taken: the next ones were asked for then.
+    asked = [[0.0] * AHEAD for _ in range(workers)]
     finished, busy_s = 0.0, 0.0
     while queue:
         now, worker, reader = heappop(queue)
-        hand = readers[reader].pull(asked[worker])
+        hand = readers[reader].pull(asked[worker][0])
         if hand is None:
             # All readers are asked at once, which takes a question as well.
             left = np.array([one.left for one in readers], dtype=float)
@@ -142,7 +143,7 @@ def simulate_store(
         batches = max(1, round(events / work_batch))
         unlike = max(0.1, rng.normal(1, costs.event_sd / batches**0.5))
         took = events * costs.event_s * unlike
-        asked[worker] = begin
+        asked[worker] = [*asked[worker][1:], begin]
         busy_s += took
         finished = max(finished, begin + took)
         heappush(queue, (begin + took, worker, reader))

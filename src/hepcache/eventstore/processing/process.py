@@ -9,7 +9,8 @@ from typing import Any, Literal
 from hepcache.errors import ClusterError, ConfigurationError, FailedEventsError, StoreError
 from hepcache.eventstore.processing.dask import DaskWorkers
 from hepcache.eventstore.processing.outcome import Processed, statistics_of
-from hepcache.eventstore.processing.pools import Job, Pool, Processes, Threads
+from hepcache.eventstore.processing.pools import Job, Pool, Threads
+from hepcache.eventstore.processing.processes import Processes
 from hepcache.eventstore.processing.queue import Loader, ReaderStatistics
 from hepcache.eventstore.processing.ranges import Range, uncovered
 from hepcache.eventstore.processing.work import OnError, Task, WorkerOutcome, add

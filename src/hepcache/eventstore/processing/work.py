@@ -13,6 +13,7 @@ from hepcache.eventstore.processing.queue import Hand
 from hepcache.eventstore.processing.ranges import Range
 
 __all__ = [
+    "AHEAD",
     "HAND_S",
     "Block",
     "Failure",
@@ -27,6 +28,13 @@ __all__ = [
 HAND_S = 0.05
 """Seconds of work that a worker takes at once, at most."""
 
+AHEAD = 2
+"""Hands that a worker has asked for while it processes one: a reader that loads answers late."""
+
+_FIRST = 4
+"""Work batches of a hand before it is known how long one takes; the reader bounds it by what
+there is."""
+
 OnError = Literal["raise", "keep", "stop"]
 
 
@@ -34,11 +42,15 @@ class Puller(Protocol):
     """How a worker gets at the shared queues."""
 
     def ask(self, most: int) -> None:
-        """Ask for so many work batches at most, and don't wait for them."""
+        """Ask for so many work batches at most, and don't wait; it may be asked several times."""
+        ...
+
+    def begin(self) -> None:
+        """Wait for those who begin together."""
         ...
 
     def get(self) -> Callable[[], Hand] | None:
-        """Wait for the events asked for; ``None`` when there are no more.
+        """Wait for the events of one question; ``None`` when there are no more.
 
         What it returns unpacks them, which is work and no waiting.
         """
@@ -126,7 +138,7 @@ class WorkerOutcome:
         Seconds of waiting for events, and of unpacking them, in the function and the
         merging.
     began, ended
-        Seconds since the epoch: when it first asked, and when it was told that
+        Seconds since the epoch: when all began who begin together, and when it was told that
         there are no more events.
     blocks
         What it took at once, in order.
@@ -162,8 +174,10 @@ def work(puller: Puller, task: Task, seen: Callable[[int], None] | None = None) 
     WorkerOutcome
         Where ``task.on_error`` is ``"stop"``, it ends with the first failure.
     """
+    for _ in range(AHEAD):
+        puller.ask(_FIRST)
+    puller.begin()
     outcome = WorkerOutcome(began=time())
-    puller.ask(1)
     while True:
         begin = perf_counter()
         packed = puller.get()
@@ -187,7 +201,8 @@ def work(puller: Puller, task: Task, seen: Callable[[int], None] | None = None) 
             seen(len(hand.events))
         if outcome.failures and task.on_error == "stop":
             # What was asked for is on its way; taken, so that nobody waits to give it.
-            puller.get()
+            for _ in range(AHEAD):
+                puller.get()
             break
     outcome.ended = time()
     return outcome
@@ -199,7 +214,7 @@ def _most(outcome: WorkerOutcome, task: Task) -> int:
     Fewer questions are asked where events take little time.
     """
     if not outcome.events:
-        return 1
+        return _FIRST
     batch_s = outcome.processing_s / outcome.events * task.work_batch
     return max(1, int(HAND_S / max(batch_s, 1e-6)))
 
