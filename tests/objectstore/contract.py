@@ -84,6 +84,10 @@ class StoreContract:
         for (name, start, length), data in zip(requests, found, strict=True):
             assert bytes(data) == BIG[int(name) + start :][:length]
         assert asyncio.run(store.read([])) == []
+        if (here := getattr(store, "read_here", None)) is not None:
+            assert list(map(bytes, here(requests))) == list(map(bytes, found))
+            with pytest.raises(ObjectMissingError):
+                here([Request("1", 0, 1), Request("gone", 0, 1)])
 
     def test_vector_reads_from_many_threads(self, store: Store) -> None:
         store.put("big", BIG)

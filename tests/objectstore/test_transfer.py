@@ -223,6 +223,23 @@ def test_a_tree_is_converted_when_that_is_wanted(store: Store, tmp_path: Path) -
     assert ak.array_equal(found, ak.concatenate([data, data]), dtype_exact=False)
 
 
+def test_a_converted_tree_keeps_its_types_and_counters(store: Store, tmp_path: Path) -> None:
+    kinds = ["bool", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
+    path = tmp_path / "tree.root"
+    with uproot.recreate(path) as file:
+        branches = {f"x_{kind}": np.arange(4).astype(kind) for kind in kinds}
+        lists = ak.unflatten(np.arange(6, dtype="u2"), [0, 3, 1, 2])
+        file.mktree("Events", {k: v.dtype for k, v in branches.items()} | {"jet": lists.type})
+        file["Events"].extend(branches | {"jet": lists})
+    put_files(store, [path], convert=True)
+    found = NTuple(store).arrays()
+    with uproot.open(path) as file:
+        expected = file["Events"].arrays()
+    assert "njet" in found.fields
+    assert found.type == expected.type
+    assert ak.array_equal(found, expected, dtype_exact=True)
+
+
 def test_files_that_do_not_belong_together(
     files: list[Path], store: Store, tmp_path: Path
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hepcache.columns.ntuple_source import NTupleSource, told
@@ -34,16 +35,27 @@ class _Counting:
         self.requested_bytes = self.read_bytes = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        found = getattr(self._store, name)
+        return partial(self._read_here, found) if name == "read_here" else found
 
     async def read(self, requests: Sequence[Request]) -> list[Buffer]:
-        wanted = sum(request.length for request in requests)
-        with self._lock:
-            self.requested_bytes += wanted
+        self._count(requested=requests)
         found = await self._store.read(requests)
-        with self._lock:
-            self.read_bytes += wanted
+        self._count(read=requests)
         return found
+
+    def _read_here(
+        self, read: Callable[[Sequence[Request]], list[Buffer]], requests: Sequence[Request]
+    ) -> list[Buffer]:
+        self._count(requested=requests)
+        found = read(requests)
+        self._count(read=requests)
+        return found
+
+    def _count(self, requested: Sequence[Request] = (), read: Sequence[Request] = ()) -> None:
+        with self._lock:
+            self.requested_bytes += sum(request.length for request in requested)
+            self.read_bytes += sum(request.length for request in read)
 
 
 class _InFile:
@@ -61,6 +73,16 @@ class _InFile:
         ranges = [(request.start, request.length) for request in requests]
         await asyncio.to_thread(self._origin.gather, ranges, use)
         return found
+
+
+class _InLocalFile(_InFile):
+    """A file that a thread can read from where it decodes."""
+
+    def read_here(self, requests: Sequence[Request]) -> list[Buffer]:
+        return list(self._origin.obtain([(one.start, one.length) for one in requests]))
+
+    def hint(self, requests: Sequence[Request]) -> None:
+        self._origin.hint([(one.start, one.length) for one in requests])
 
 
 def object_source(ref: TreeRef) -> NTupleSource:
@@ -120,7 +142,7 @@ def file_source(ref: TreeRef, origin: Origin, tree: Any) -> NTupleSource:
     OriginError
         The file is damaged, or can't be read.
     """
-    store: Any = _InFile(origin)
+    store: Any = _InLocalFile(origin) if origin.local else _InFile(origin)
     metadata = told(ref, lambda: load_metadata(store, anchor_in_file(tree), only_file))
     options = Options(gap_bytes=origin.gap_bytes, request_bytes=origin.most_bytes)
     return NTupleSource(ref, NTuple(store, metadata, options), origin, tree)

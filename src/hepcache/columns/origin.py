@@ -16,7 +16,7 @@ from hepcache.columns.limit import Limit
 from hepcache.columns.link import Link
 from hepcache.columns.requests import Requests, told
 from hepcache.columns.threads import foreground
-from hepcache.columns.transport import Range, Transport, open_transport
+from hepcache.columns.transport import LocalTransport, Range, Transport, open_transport
 from hepcache.errors import OriginError
 from hepcache.fileset.paths import without_credentials
 from hepcache.fileset.transient import retried
@@ -82,6 +82,11 @@ class Origin(io.RawIOBase):
         return self._requests.read_bytes
 
     @property
+    def local(self) -> bool:
+        """Whether the file is read as a file, whose next bytes the kernel has ready."""
+        return isinstance(self._transport, LocalTransport)
+
+    @property
     def gap_bytes(self) -> int:
         """Unwanted bytes between two ranges that cost less than asking twice."""
         return self._transport.gap_bytes
@@ -100,7 +105,7 @@ class Origin(io.RawIOBase):
             The origin refused, or gave fewer bytes than the file has.
         """
         began = time.perf_counter()
-        (data,) = self._obtain([(start, length)])
+        (data,) = self.obtain([(start, length)])
         self._count(fetch_s=time.perf_counter() - began)
         return bytes(data)
 
@@ -168,13 +173,24 @@ class Origin(io.RawIOBase):
         self, group: Sequence[int], ranges: Sequence[Range], use: Callable[[int, memoryview], None]
     ) -> None:
         began = time.perf_counter()
-        found = self._obtain([ranges[one] for one in group])
+        found = self.obtain([ranges[one] for one in group])
         arrived = time.perf_counter()
         for number, data in zip(group, found, strict=True):
             use(number, data)
         self._count(fetch_s=arrived - began, use_s=time.perf_counter() - arrived)
 
-    def _obtain(self, ranges: Sequence[Range]) -> list[memoryview]:
+    def hint(self, ranges: Sequence[Range]) -> None:
+        """Say which ranges will be asked for soon; nothing is fetched or kept here."""
+        self._transport.expect(ranges)
+
+    def obtain(self, ranges: Sequence[Range]) -> list[memoryview]:
+        """Return ranges whole, in one request, by the thread that calls.
+
+        Raises
+        ------
+        OriginError
+            As for :meth:`fetch`.
+        """
         found = [self._ahead.take(*one) for one in ranges]
         missing = [number for number, data in enumerate(found) if data is None]
         if missing:

@@ -18,7 +18,7 @@ from hepcache.errors import (
     ObjectStoreError,
 )
 from hepcache.objectstore.store import Request, check_prefix, join_name
-from hepcache.objectstore.together import read_in_threads
+from hepcache.objectstore.together import read_in_threads, read_in_turn
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -98,6 +98,10 @@ class DirectoryStore:
     async def read(self, requests: Sequence[Request]) -> list[Buffer]:
         """Return ranges of many objects."""
         return await read_in_threads(self.get_ranges, requests, _CONCURRENCY)
+
+    def read_here(self, requests: Sequence[Request]) -> list[Buffer]:
+        """Return ranges of many objects, read by the thread that calls."""
+        return read_in_turn(self.get_ranges, requests)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield name and bytes of objects."""

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -18,6 +19,9 @@ from hepcache.objectstore.frames import EnvelopeKind, opened_envelope
 from hepcache.objectstore.pagelist import Cluster, unpack_page_list
 from hepcache.objectstore.schema import Schema
 from hepcache.objectstore.store import Request, Store
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["Metadata", "load_metadata"]
 
@@ -93,7 +97,7 @@ def load_metadata(
         anchor = Anchor.from_json(store.get(""), store.uri)
     if name_of is None:
         name_of = partial(object_name, anchor.template, store=store.uri)
-    found = run(store.read([_request(one, name_of) for one in (anchor.header, anchor.footer)]))
+    found = _read(store, [_request(one, name_of) for one in (anchor.header, anchor.footer)])
     first, last = (memoryview(one) for one in found)
     header = _plain(store, name_of, anchor.header, first, EnvelopeKind.HEADER)
     footer_data = _plain(store, name_of, anchor.footer, last, EnvelopeKind.FOOTER)
@@ -120,7 +124,7 @@ def _page_lists(
         Link(one.locator.object, one.locator.offset, one.locator.nbytes, one.length)
         for one in groups
     ]
-    found = run(store.read([_request(link, name_of) for link in links]))
+    found = _read(store, [_request(link, name_of) for link in links])
     return [
         _plain(store, name_of, link, memoryview(data), EnvelopeKind.PAGE_LIST)
         for link, data in zip(links, found, strict=True)
@@ -149,6 +153,11 @@ def _clusters(store: Store, footer: Footer, lists: list[bytes]) -> tuple[Cluster
 def _check(good: bool, problem: str) -> None:
     if not good:
         raise ValueError(problem)
+
+
+def _read(store: Store, requests: list[Request]) -> list[Buffer]:
+    here: Callable[[list[Request]], list[Buffer]] | None = getattr(store, "read_here", None)
+    return here(requests) if here is not None else run(store.read(requests))
 
 
 def _request(link: Link, name_of: Callable[[int], str]) -> Request:

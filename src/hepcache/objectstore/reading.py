@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +48,15 @@ class Options:
     batch_bytes: int = 8 << 20
     batch_requests: int = 32
     batches: int = 4
+
+
+_HERE_BYTES = 1 << 20
+"""Bytes that are decoded together where they are read from this machine: what a processor's
+own cache holds, and memory that the next batch gets again."""
+_LEAST_BYTES = 512 << 10
+"""Bytes of a batch that are worth a turn of their own."""
+_HERE_AHEAD = 16
+"""Such batches that the kernel reads ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +200,9 @@ async def _fetch(
     use: Callable[[list[Piece], Sequence[Any]], None],
 ) -> None:
     pieces = coalesced([job.wanted for job in jobs], options.gap_bytes, options.request_bytes)
+    if hasattr(store, "read_here"):
+        await _read_here(store, metadata, pieces, use)
+        return
     # While some batches are decoded, as many others arrive.
     arriving = asyncio.Semaphore(options.batches)
     there = asyncio.Semaphore(2 * options.batches)
@@ -203,13 +217,51 @@ async def _fetch(
                 found = await store.read(requests)
             await loop.run_in_executor(pool, use, batch, found)
 
-    groups = batches(pieces, options.batch_bytes, options.batch_requests)
+    # Little data is decoded in several threads, too, and while the rest arrives.
+    least = min(_LEAST_BYTES, options.batch_bytes)
+    share = sum(piece.length for piece in pieces) // (2 * options.batches)
+    batch_bytes = min(options.batch_bytes, max(share, least))
+    groups = batches(pieces, batch_bytes, options.batch_requests)
     tasks = [asyncio.ensure_future(fetch(batch)) for batch in groups]
     try:
         await asyncio.gather(*tasks)
     except BaseException:
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+async def _read_here(
+    store: Any,
+    metadata: Metadata,
+    pieces: list[Piece],
+    use: Callable[[list[Piece], Sequence[Any]], None],
+) -> None:
+    """Read and decode in the same threads, while the kernel reads ahead of them."""
+    groups = batches(pieces, _HERE_BYTES, len(pieces))
+    hint: Callable[[list[Request]], None] = getattr(store, "hint", lambda _: None)
+    numbers, failed = itertools.count(), False
+
+    def requests(group: list[Piece]) -> list[Request]:
+        return [Request(metadata.name_of(one.object), one.start, one.length) for one in group]
+
+    def work() -> None:
+        for number in numbers:
+            if number >= len(groups) or failed:
+                return
+            ahead = number + _HERE_AHEAD
+            for group in groups[ahead if number else 1 : ahead + 1]:
+                hint(requests(group))
+            use(groups[number], store.read_here(requests(groups[number])))
+
+    loop, pool = asyncio.get_running_loop(), workers()
+    threads = min(len(os.sched_getaffinity(0)), len(groups))
+    tasks = [loop.run_in_executor(pool, work) for _ in range(threads)]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        failed = True
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
 

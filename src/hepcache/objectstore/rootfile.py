@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from hepcache.objectstore.metadata import Metadata, load_metadata
 from hepcache.objectstore.ntuple import NTuple
 from hepcache.objectstore.reading import Options
 from hepcache.objectstore.store import Request, Store
-from hepcache.objectstore.together import read_in_threads
+from hepcache.objectstore.together import read_in_threads, read_in_turn
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -67,6 +68,16 @@ class FileStore:
     async def read(self, requests: Sequence[Request]) -> list[Buffer]:
         """Return ranges of the file."""
         return await read_in_threads(self.get_ranges, requests, _CONCURRENCY)
+
+    def read_here(self, requests: Sequence[Request]) -> list[Buffer]:
+        """Return ranges of the file, read by the thread that calls."""
+        return read_in_turn(self.get_ranges, requests)
+
+    def hint(self, requests: Sequence[Request]) -> None:
+        """Let the kernel read ahead."""
+        for _, start, length in requests:
+            with suppress(OSError):
+                os.posix_fadvise(self._file, start, length, os.POSIX_FADV_WILLNEED)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield the file itself."""

@@ -27,6 +27,7 @@ from uproot.source.chunk import Chunk
 from uproot.source.cursor import Cursor
 
 from hepcache.objectstore.frames import EnvelopeKind, opened_envelope
+from hepcache.objectstore.lazily import Lazily
 from hepcache.objectstore.pagelist import Cluster
 
 __all__ = ["ColumnInfo", "Schema"]
@@ -161,16 +162,32 @@ class Schema:
         self.model: Any = _ObjectNTuple(found, footer)
         self.header_checksum = int(found.checksum)
         self.name = str(found.ntuple_name)
-        records = self.model.column_records
-        fields: dict[int, list[Any]] = {}
-        for record in records:
-            fields.setdefault(record.field_id, []).append(record)
         self._forms: dict[str, tuple[ak.forms.Form, tuple[str, ...]]] = {}
-        self._doubles: set[str] = set()
-        self.columns = tuple(self._column(one, fields[one.field_id]) for one in records)
+        # Of thousands of columns few are asked for.
+        self.columns = Lazily(len(self.model.column_records), self._column)
 
-    def _column(self, record: Any, alike: list[Any]) -> ColumnInfo:
-        metadata = self.model.get_field_metadata(record.idx)
+    @cached_property
+    def _doubles(self) -> set[str]:
+        """Form keys of the quantized columns of doubles."""
+        return {
+            f"column-{record.idx}"
+            for record in self.model.column_records
+            if uproot.const.rntuple_col_num_to_dtype_dict[record.type] == "real32quant"
+            and self.model.field_records[record.field_id].type_name == "double"
+        }
+
+    @cached_property
+    def _fields(self) -> dict[int, list[Any]]:
+        """Records of the columns of each field."""
+        fields: dict[int, list[Any]] = {}
+        for record in self.model.column_records:
+            fields.setdefault(record.field_id, []).append(record)
+        return fields
+
+    def _column(self, number: int) -> ColumnInfo:
+        metadata = self.model.get_field_metadata(number)
+        record = self.model.column_records[number]
+        alike = self._fields[record.field_id]
         # A string has two columns in each representation.
         place = [one.idx for one in alike if one.repr_idx == record.repr_idx].index(record.idx)
         grouped: dict[int, list[int]] = {}
@@ -180,11 +197,9 @@ class Schema:
                  "real32quant": "quantized"}  # fmt: skip
         kind = kinds.get(metadata.dtype_str, "plain")
         dtype, result = metadata.dtype, metadata.dtype_result
-        field = self.model.field_records[record.field_id]
-        if kind == "quantized" and field.type_name == "double":
+        if f"column-{record.idx}" in self._doubles:
             # Steps between two numbers are finer than uproot's 32 bits tell.
             dtype = result = np.dtype(np.float64)
-            self._doubles.add(f"column-{record.idx}")
         return ColumnInfo(
             record.idx, kind, dtype, result, int(record.nbits),
             metadata.split, metadata.zigzag, metadata.delta,

@@ -74,6 +74,10 @@ class Store(Protocol):
     refused. Transient failures are tried again, with growing pauses, before
     anything is raised.
 
+    A store whose bytes are on this machine may have a method ``read_here``: it
+    answers as :meth:`read` does, but in the thread that calls, which then
+    decodes what has just come; and ``hint``, which is told of requests before.
+
     Attributes
     ----------
     uri

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from hepcache.objectstore.store import Request
 
-__all__ = ["read_in_threads", "together"]
+__all__ = ["read_in_threads", "read_in_turn", "together"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -58,17 +58,49 @@ async def read_in_threads(
     concurrency
         Threads at a time.
     """
+    groups = _by_object(requests)
+
+    async def group(name: str) -> list[Buffer]:
+        return await asyncio.to_thread(get_ranges, name, *_extents(requests, groups[name]))
+
+    answers = await together(group, list(groups), concurrency)
+    return _in_order(len(requests), groups, answers)
+
+
+def read_in_turn(
+    get_ranges: Callable[[str, Sequence[int], Sequence[int]], list[Buffer]],
+    requests: Sequence[Request],
+) -> list[Buffer]:
+    """Answer a vector read with calls that block: one per object, by the thread that calls.
+
+    Parameters
+    ----------
+    get_ranges
+        As in :class:`~hepcache.objectstore.store.Store`.
+    requests
+        What is wanted.
+    """
+    groups = _by_object(requests)
+    answers = [get_ranges(name, *_extents(requests, some)) for name, some in groups.items()]
+    return _in_order(len(requests), groups, answers)
+
+
+def _by_object(requests: Sequence[Request]) -> dict[str, list[int]]:
     groups: dict[str, list[int]] = {}
     for index, request in enumerate(requests):
         groups.setdefault(request.name, []).append(index)
+    return groups
 
-    async def group(name: str) -> list[Buffer]:
-        wanted = [requests[index] for index in groups[name]]
-        starts, lengths = [one.start for one in wanted], [one.length for one in wanted]
-        return await asyncio.to_thread(get_ranges, name, starts, lengths)
 
-    found: list[Buffer] = [b""] * len(requests)
-    answers = await together(group, list(groups), concurrency)
+def _extents(requests: Sequence[Request], indexes: Sequence[int]) -> tuple[list[int], list[int]]:
+    some = [requests[index] for index in indexes]
+    return [one.start for one in some], [one.length for one in some]
+
+
+def _in_order(
+    count: int, groups: dict[str, list[int]], answers: Sequence[Sequence[Buffer]]
+) -> list[Buffer]:
+    found: list[Buffer] = [b""] * count
     for indexes, answer in zip(groups.values(), answers, strict=True):
         for index, data in zip(indexes, answer, strict=True):
             found[index] = data
