@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hepcache.bench.frame import progress
+from hepcache.bench.objects_scan import check_equal, interleaved, remove, scanned
 from hepcache.bench.result import BenchResult
+from hepcache.errors import ClusterError
 
-__all__ = ["bench", "interleaved"]
+__all__ = ["bench"]
 
 _COLUMNS, _READ = 64, 10
+_SCANNED = 16
 _STEP = 16  # of the numbers' size: as precise as a detector, so that they can be compressed
 
 
@@ -35,6 +35,9 @@ def bench(
         str | None,
         typer.Option(envvar="HEPCACHE_BENCH_RADOS", help="rados:// place to write to."),
     ] = None,
+    start: Annotated[
+        bool, typer.Option(help="Start versitygw and Ceph for it, where they are installed.")
+    ] = True,
     megabytes: Annotated[int, typer.Option(help="Size of the sample before compression.")] = 0,
     rounds: Annotated[int, typer.Option(help="Interleaved runs of each reader.")] = 5,
 ) -> BenchResult:
@@ -48,40 +51,47 @@ def bench(
         Where the plot of the scans goes, if it is given.
     s3, rados
         Stores that are running; what is written there is removed again.
+    start
+        Whether stores that are not given are started, where they are installed.
     megabytes
         Size of the sample before compression.
     rounds
         Interleaved runs of each reader.
     """
-    array = _sample((megabytes or (64 if quick else 512)) << 20)
+    array = _sample((megabytes or (64 if quick else 256)) << 20)
+    few = _sample((megabytes or (16 if quick else 64)) << 20, _SCANNED)
+    _warm_up(few)
     rows: list[dict[str, Any]] = []
     ratios: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as home:
-        for name, uri in (("s3", s3), ("rados", rados)):
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stores = {"s3": s3, "rados": rados}
+        for name, uri in stores.items():
             if uri is None:
-                note = f"not running: give --{name}, or set HEPCACHE_BENCH_{name.upper()}"
-                rows.append({"case": name, "note": note})
-                continue
+                stores[name], note = _started(name, stack) if start else (None, "")
+                asked = f"give --{name}, or set HEPCACHE_BENCH_{name.upper()}"
+                if stores[name] is None:
+                    rows.append({"case": name, "note": f"not running: {note or asked}"})
+        running = {name: uri for name, uri in stores.items() if uri is not None}
+        for name, uri in running.items():
             for compression, label in (("zstd", "zstd"), ("none", "plain")):
                 progress.print(f"{name}, {label}")
                 found = _against_raw(uri, array, compression, rounds)
                 ratios[f"{name}_{label}_of_raw"] = found["raw_s"] / found["ours_s"]
                 rows.append({"case": f"{name} {label}", **found})
-        path = _rootfile(Path(home), array)
-        if s3 is not None:
+        path = _rootfile(home, array)
+        if "s3" in running:
             progress.print("uproot over S3")
-            found = _against_uproot_s3(s3, path, array, min(rounds, 3))
+            found = _against_uproot_s3(running["s3"], path, array, min(rounds, 3))
             ratios["uproot_s3"] = found["uproot_s"] / found["ours_s"]
             rows.append({"case": "uproot s3", **found})
         progress.print("uproot on a local file")
         found = _against_uproot(path, array, rounds)
         ratios["uproot_local"] = found["uproot_s"] / found["ours_s"]
         rows.append({"case": "uproot local", **found})
-        stores = {"directory": f"ntpl+file://{home}/scan", "s3": s3, "rados": rados}
-        for name, uri in stores.items():
-            if uri is not None:
-                progress.print(f"scan of {name}")
-                rows += _scan(name, f"{uri.partition('?')[0]}-scan", uri, array, quick=quick)
+        for name, uri in {"directory": f"ntpl+file://{home}/scan", **running}.items():
+            progress.print(f"scan of {name}")
+            rows += scanned(name, uri, few, few.fields[::4], quick=quick)
     if out is not None:
         from hepcache.bench.objects_plot import plot_scans
 
@@ -89,40 +99,47 @@ def bench(
     return BenchResult("objects", rows, ratios)
 
 
-def interleaved(readers: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of readers that take turns, after a run that is not counted.
+def _started(name: str, stack: ExitStack) -> tuple[str | None, str]:
+    """Return the URI of a store that runs until the stack ends, or why there is none."""
+    from hepcache.bench import object_servers as servers
 
-    Parameters
-    ----------
-    readers
-        By name.
-    rounds
-        Runs of each.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in readers}
-    for turn in range(rounds + 1):
-        for name, read in readers.items():
-            began = time.perf_counter()
-            read()
-            if turn:
-                seconds[name].append(time.perf_counter() - began)
-    return {name: statistics.median(found) for name, found in seconds.items()}
+    missing = servers.missing_for_s3() if name == "s3" else servers.missing_for_ceph()
+    if missing is not None:
+        return None, f"{missing}, or give --{name}"
+    progress.print(f"starting {name}")
+    try:
+        running = servers.gateway_running() if name == "s3" else servers.ceph_running()
+        return stack.enter_context(running), ""
+    except ClusterError as error:
+        return None, str(error)
 
 
-def _sample(nbytes: int) -> Any:
+def _warm_up(array: Any) -> None:
+    """Load and compile what the first ntuple of a process needs."""
+    from hepcache.objectstore.ntuple import open_ntuple
+    from hepcache.objectstore.writing import write_array
+
+    uri = "ntpl+mem://bench/warm-up"
+    write_array(uri, "Events", array[:1000])
+    with open_ntuple(uri) as ntuple:
+        ntuple.arrays()
+        remove(ntuple.store)
+
+
+def _sample(nbytes: int, columns: int = _COLUMNS) -> Any:
     import awkward as ak
     import numpy as np
 
     rng = np.random.default_rng(9)
-    entries = nbytes // (4 * _COLUMNS)
+    entries = nbytes // (4 * columns)
     fields = {}
-    for number in range(_COLUMNS):
+    for number in range(columns):
         values = rng.normal(scale=1 + number, size=entries)
         fields[f"c{number:02}"] = (np.round(values * _STEP) / _STEP).astype(np.float32)
     return ak.Array(fields)
 
 
-def _chosen(array: Any) -> list[str]:
+def chosen(array: Any) -> list[str]:
     step = _COLUMNS // _READ
     return list(array.fields[::step][:_READ])
 
@@ -144,8 +161,8 @@ def _against_raw(uri: str, array: Any, compression: str, rounds: int) -> dict[st
         write_array(store, "Events", array, WriteOptions(compression=compression))
         write_s = time.perf_counter() - began
         ntuple = NTuple(store)
-        names = _chosen(array)
-        _check_equal(ntuple.arrays(names), array, names)
+        names = chosen(array)
+        check_equal(ntuple.arrays(names), array, names)
         numbers = [n for name in names for n in column_numbers(ntuple.form(name)[0])]
         clusters = len(ntuple.metadata.clusters)
         stored = ntuple.stored_bytes(names, 0, ntuple.entries)
@@ -164,7 +181,7 @@ def _against_raw(uri: str, array: Any, compression: str, rounds: int) -> dict[st
             "ours_bytes_per_s": stored / seconds["ours"],
         }
     finally:
-        _remove(store)
+        remove(store)
 
 
 def _rootfile(home: Path, array: Any) -> Path:
@@ -185,7 +202,7 @@ def _against_uproot(path: Path, array: Any, rounds: int) -> dict[str, Any]:
 
     from hepcache.objectstore.rootfile import open_in_file
 
-    names = _chosen(array)
+    names = chosen(array)
 
     def ours() -> Any:
         with open_in_file(str(path), "Events") as ntuple:
@@ -195,7 +212,7 @@ def _against_uproot(path: Path, array: Any, rounds: int) -> dict[str, Any]:
         with uproot.open(path) as file:
             return file["Events"].arrays(filter_name=names)
 
-    _check_equal(ours(), array, names)
+    check_equal(ours(), array, names)
     seconds = interleaved({"ours": ours, "uproot": peer}, rounds)
     return {"ours_s": seconds["ours"], "uproot_s": seconds["uproot"]}
 
@@ -212,7 +229,7 @@ def _against_uproot_s3(uri: str, path: Path, array: Any, rounds: int) -> dict[st
     from hepcache.objectstore.writing import write_array
 
     parts = urlsplit(uri)
-    names = _chosen(array)
+    names = chosen(array)
     endpoint = f"{parts.scheme.rpartition('+')[2]}://{parts.netloc}"
     options = {
         "key": os.environ.get("AWS_ACCESS_KEY_ID"),
@@ -232,59 +249,9 @@ def _against_uproot_s3(uri: str, path: Path, array: Any, rounds: int) -> dict[st
             with uproot.open({place: None}, **options) as file:
                 return file["Events"].arrays(filter_name=names)
 
-        _check_equal(ours(), array, names)
+        check_equal(ours(), array, names)
         seconds = interleaved({"ours": ours, "uproot": peer}, rounds)
     finally:
-        _remove(whole)
-        _remove(store)
+        remove(whole)
+        remove(store)
     return {"ours_s": seconds["ours"], "uproot_s": seconds["uproot"]}
-
-
-def _scan(name: str, place: str, uri: str, array: Any, *, quick: bool) -> list[dict[str, Any]]:
-    """Return throughput of writing and reading against page and cluster size."""
-    from hepcache.objectstore.ntuple import NTuple
-    from hepcache.objectstore.objects import MAPPINGS
-    from hepcache.objectstore.sink import WriteOptions
-    from hepcache.objectstore.store import open_store
-    from hepcache.objectstore.writing import write_array
-
-    part = array[: len(array) // 4]
-    names = _chosen(part)
-    query = uri.partition("?")[2]
-    pages = [64 << 10, 1 << 20] if quick else [64 << 10, 256 << 10, 1 << 20, 4 << 20]
-    clusters = [16 << 20] if quick else [8 << 20, 32 << 20, 128 << 20]
-    cases = [("page", one, clusters[-1]) for one in pages]
-    cases += [("cluster", pages[-1], one) for one in clusters if one != clusters[-1]]
-    rows = []
-    for mapping in MAPPINGS:
-        for compression in ("zstd", "none"):
-            options = WriteOptions(mapping=mapping, compression=compression)
-            for scanned, page_bytes, cluster_bytes in cases:
-                store = open_store(place + (f"?{query}" if query else ""))
-                how = replace(options, page_bytes=page_bytes, cluster_bytes=cluster_bytes)
-                began = time.perf_counter()
-                write_array(store, "Events", part, how)
-                write_s = time.perf_counter() - began
-                ntuple = NTuple(store)
-                read_s = interleaved({"read": partial(ntuple.arrays, names)}, 1)["read"]
-                rows.append({
-                    "case": "scan", "store": name, "mapping": mapping, "compression": compression,
-                    "scanned": scanned, "page_bytes": page_bytes, "cluster_bytes": cluster_bytes,
-                    "write_bytes_per_s": 4 * len(part) * _COLUMNS / write_s,
-                    "read_bytes_per_s": 4 * len(part) * len(names) / read_s,
-                })  # fmt: skip
-                _remove(store)
-    return rows
-
-
-def _check_equal(found: Any, array: Any, names: Sequence[str]) -> None:
-    import numpy as np
-
-    for name in names:
-        if np.asarray(found[name]).tobytes() != np.asarray(array[name]).tobytes():
-            raise RuntimeError(f"column {name} was not read as it was written")
-
-
-def _remove(store: Any) -> None:
-    store.delete([name for prefix in (".pages/", "") for name, _ in store.list(prefix)])
-    store.close()

@@ -29,8 +29,9 @@ def plot_scans(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     for store, panels in zip(stores, grid, strict=True):
         for axes, (what, axis) in zip(panels, kinds, strict=True):
             _panel(axes, [row for row in rows if row["store"] == store], what, axis)
-            axes.set_title(f"{store}: {what}")
-    figure.axes[0].legend(fontsize="x-small")
+            axes.set_title(f"{store}, {'reading' if what == 'read' else 'writing'}")
+    lines, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=4, title="mapping, compression")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
@@ -38,7 +39,7 @@ def plot_scans(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 def _panel(axes: Any, rows: Sequence[Mapping[str, Any]], what: str, axis: str) -> None:
     other = "cluster_bytes" if axis == "page" else "page_bytes"
     fixed = max(row[other] for row in rows)
-    for mapping in dict.fromkeys(row["mapping"] for row in rows):
+    for number, mapping in enumerate(dict.fromkeys(row["mapping"] for row in rows)):
         for compression, style in (("zstd", "-o"), ("none", "--s")):
             points = sorted(
                 (row[f"{axis}_bytes"] / 2**20, row[f"{what}_bytes_per_s"] / 1e6)
@@ -48,10 +49,12 @@ def _panel(axes: Any, rows: Sequence[Mapping[str, Any]], what: str, axis: str) -
             )
             if points:
                 axes.plot(
-                    *zip(*points, strict=True), style, markersize=3,
+                    *zip(*points, strict=True), style, markersize=3, color=f"C{number}",
                     label=f"{mapping}, {compression}",
                 )  # fmt: skip
     axes.set_xscale("log", base=2)
+    sizes = sorted({row[f"{axis}_bytes"] / 2**20 for row in rows if row[other] == fixed})
+    axes.set_xticks(sizes, [f"{size:g}" if size >= 1 else f"1/{1 / size:g}" for size in sizes])
     axes.set_xlabel(f"{axis} size (MiB)")
     axes.set_ylabel("decoded MB/s")
     axes.set_ylim(bottom=0)
