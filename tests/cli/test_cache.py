@@ -207,6 +207,7 @@ def test_clear_asks_first(
 def test_verify_names_what_is_not_the_caches(filled: Path, hepcache: Hepcache) -> None:
     root = filled / "host-0"
     (root / "notes.txt").write_text("mine")
+    (root / "origins").mkdir(exist_ok=True)  # made where origins are read
     (root / "v1" / "aa-tag" / "Events" / "0-100" / "copy").write_text("what?")
     stored = root / "v1" / "aa-tag" / "Events" / "0-100"
     (stored / "nJet.col").rename(stored / "Jet_mass.col")

@@ -11,9 +11,12 @@ from typing import Any
 import dask
 import pytest
 import yaml
+from rich.text import Text
 from typer.main import get_command
 
+from hepcache.bench.frame import BENCHMARKS
 from hepcache.cli.app import app
+from hepcache.cli.bench import benchmark_command
 from hepcache.settings import DEFAULTS
 
 
@@ -51,6 +54,10 @@ def test_what_init_writes_is_in_force(
     code, out, _ = hepcache("config", "show", "--changed")
     assert "cache.codec" in out
     assert "segment.entries" not in out
+    monkeypatch.delenv("DASK_HEPCACHE__CACHE__CODEC")
+    path.unlink()
+    refresh()
+    assert "All settings are as by default." in hepcache("config", "show", "--changed")[1]
 
 
 def test_init_replaces_a_file_only_when_told_to(tmp_path: Path, hepcache: Any) -> None:
@@ -97,6 +104,18 @@ def test_every_command_can_speak_json(command: Any) -> None:
     if not command.params:  # stands for a benchmark until that is called
         pytest.skip("made when it is called; tests/bench looks at its frame")
     assert "--json" in {option for one in command.params for option in one.opts}
+
+
+@pytest.mark.slow  # all benchmarks are imported
+def test_help_is_shown_as_it_was_written() -> None:
+    """What stands in brackets is a mark of style to rich, and would be left out."""
+    for leaf in leaves(get_command(app)):
+        (command,) = leaf.values
+        benchmark = BENCHMARKS.get(leaf.id.removeprefix("hepcache bench "))
+        command = benchmark_command(command.name) if benchmark else command
+        for one in command.params:
+            assert one.help, (leaf.id, one.name)
+            assert Text.from_markup(one.help).plain == one.help, (leaf.id, one.name)
 
 
 def test_what_is_written_is_told_as_json(tmp_path: Path, hepcache: Any) -> None:

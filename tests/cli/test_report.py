@@ -112,6 +112,9 @@ def test_bench_lists_and_explains_itself(hepcache):
     code, out, _ = hepcache("bench", "list")
     assert code == 0
     assert out.startswith("cycles ")
+    code, out, _ = hepcache("bench", "list", "--json")
+    assert code == 0
+    assert json.loads(out)["benchmarks"][0]["name"] == "cycles"
     code, out, _ = hepcache("bench", "cycles", "--help")
     assert code == 0
     for expected in ("--origin-bandwidth", "--quick", "--json", "--out", "--hosts"):

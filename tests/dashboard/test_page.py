@@ -64,7 +64,7 @@ def test_all_values_are_on_the_page() -> None:
     assert sources["residency-source"]["cells"][0].shape == (3, 5)
     text = doc.get_model_by_name("hepcache-tiles").text
     assert "75.0 %" in text
-    assert "run 012345 under way" in text
+    assert "run 012345, on" in text
 
 
 def test_only_what_is_new_is_sent() -> None:

@@ -46,6 +46,16 @@ def test_loading_grows_with_bytes_as_the_legend_says(make_record, make_chunk):
     # All have as many entries, so there is nothing to correlate.
     assert words == "cycle 1: r = +1.00, -"
     assert left.get_xlabel() == "decoded kB per chunk"
+    # The largest chunk is not drawn on the panel's edge.
+    assert left.get_xlim()[0] == 0
+    assert left.get_xlim()[1] > 8.1
+    assert right.get_xlim()[1] > 101
+
+
+def test_nothing_is_said_of_a_correlation_that_there_is_not(make_record, make_chunk):
+    same = CycleReport((make_record(make_chunk(), make_chunk(start=1, stop=101)),))
+    (words,) = (text.get_text() for text in loading_figure(same).legends[0].get_texts())
+    assert words == "cycle 1"
 
 
 def test_correlation_has_the_sign_of_the_slope():

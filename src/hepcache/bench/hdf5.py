@@ -62,7 +62,7 @@ def bench(
     *,
     quick: bool = False,
     out: Path | None = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes [default: cores].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes (default: cores).")] = None,
     files: Annotated[int, typer.Option(help="Files of the two large shapes.")] = 40,
 ) -> BenchResult:
     """Concatenate files of the published shapes, and with a plain h5py loop in turns.

@@ -140,10 +140,11 @@ def strangers(layout: Layout) -> Iterator[str]:
 
     Notes
     -----
-    A ``local`` directory holds the caches of a local cluster's hosts.
+    A ``local`` directory holds the caches of a local cluster's hosts, ``origins`` what
+    limits the requests of all processes of a host at each origin.
     """
     ours = (layout.columns, layout.blobs, layout.temporary, layout.quarantine, layout.locks,
-            layout.ledger, layout.root / "local")  # fmt: skip
+            layout.ledger, layout.root / "local", layout.root / "origins")  # fmt: skip
     names = {path.name for path in ours}
     yield from (entry.path for entry in scan(str(layout.root)) if entry.name not in names)
     yield from _strangers(str(layout.columns), depth=0)

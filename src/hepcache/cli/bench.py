@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from hepcache.bench.frame import BENCHMARKS, load, progress, stdout_for_result
-from hepcache.cli.written import Json
+from hepcache.cli.written import Json, told
 
 if TYPE_CHECKING:
     from hepcache.report import CycleReport
@@ -50,10 +50,11 @@ bench = typer.Typer(
 
 
 @bench.command("list")
-def list_benchmarks() -> None:
+def list_benchmarks(json: Json = False) -> None:
     """List the benchmarks."""
-    for name, one in BENCHMARKS.items():
-        typer.echo(f"{name:12}{one.summary}")
+    listed = [{"name": name, "summary": one.summary} for name, one in BENCHMARKS.items()]
+    lines = [f"{one['name']:12}{one['summary']}" for one in listed]
+    told({"benchmarks": listed}, lines, json=json)
 
 
 @bench.command("all")

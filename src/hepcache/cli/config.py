@@ -57,7 +57,7 @@ def show(
             value = Text(as_yaml(one.value) + here, style=style)
             table.add_row(Text(one.key, style=style), value, Text(one.source))
         console = Console()
-        console.print(table)
+        console.print(table if rows else "All settings are as by default.")
         console.print(f"Files: {', '.join(found.paths)}", soft_wrap=True, highlight=False)
     for key, source, near in found.unknown:
         hint = f"; is it {near!r}?" if near else ""

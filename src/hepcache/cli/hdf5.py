@@ -199,7 +199,7 @@ def split(
     key: Annotated[str, typer.Option(help="Of what partition keys are made.")] = "evt",
     events: Events = "spill",
     balance: Annotated[
-        str | None, typer.Option(help="Group whose rows are shared out evenly [default: events].")
+        str | None, typer.Option(help="Group whose rows are shared out evenly (default: events).")
     ] = None,
     jobs: Jobs = None,
     overwrite: Overwrite = False,

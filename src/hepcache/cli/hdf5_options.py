@@ -31,7 +31,7 @@ Sort = Annotated[
     str | None, typer.Option(help="Sort inputs by such datasets of the events: run,subrun.")
 ]
 Compression = Annotated[str, typer.Option(help="gzip, zstd, blosc or none.")]
-Level = Annotated[int | None, typer.Option(help="Of the compression [default: by effort].")]
+Level = Annotated[int | None, typer.Option(help="Of the compression (default: by effort).")]
 ChunkRows = Annotated[int, typer.Option(min=0, help="Rows of a chunk; 0 keeps the input's.")]
 WideChunkRows = Annotated[
     int, typer.Option(min=0, help="The same for datasets of several values per row.")
@@ -39,13 +39,17 @@ WideChunkRows = Annotated[
 Contiguous = Annotated[bool, typer.Option("--contiguous", help="No chunks, no compression.")]
 CompressFrom = Annotated[str, typer.Option(help="Smaller datasets are not compressed.")]
 Shuffle = Annotated[
-    bool | None, typer.Option("--shuffle/--no-shuffle", help="[default: as the input]")
+    bool | None,
+    typer.Option(
+        "--shuffle/--no-shuffle",
+        help="Reorder bytes before compression (default: as in the input).",
+    ),
 ]
 Attributes = Annotated[
     str, typer.Option(help="equal: refuse inputs that differ; first: take the first one's.")
 ]
 Memory = Annotated[str, typer.Option(help="Bound for all processes together.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes [default: cores].")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes (default: cores).")]
 Scheduler = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler whose workers do the work.")
 ]

@@ -73,7 +73,7 @@ def ingest(
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Processes: a file each, or a part of a large one [default: cores]."
+            min=1, help="Processes: a file each, or a part of a large one (default: cores)."
         ),
     ] = None,
     json: Json = False,

@@ -81,4 +81,4 @@ class Tiles:
 def _state(snapshot: Snapshot) -> str:
     if not snapshot.run:
         return "no run yet"
-    return f"run {snapshot.run[:6]} " + ("done" if snapshot.is_over else "under way")
+    return f"run {snapshot.run[:6]}, " + ("done" if snapshot.is_over else "on")

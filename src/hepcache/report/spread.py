@@ -130,13 +130,16 @@ def loading_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
                 markeredgewidth=0,
             )  # fmt: skip
         found = [correlation(values, times) for values in (sizes[number], entries)]
-        labels[f"cycle {number}: r = {_text(found[0])}, {_text(found[1])}"] = colour
+        known = any(one is not None for one in found)
+        words = f": r = {_text(found[0])}, {_text(found[1])}" if known else ""
+        labels[f"cycle {number}{words}"] = colour
     for axes, words in ((left, f"decoded {unit_name} per chunk"), (right, "entries per chunk")):
         dress(axes, theme)
         axes.set_yscale("log")
+        axes.margins(x=0.06)
+        axes.autoscale_view()  # once a limit is set, there are no margins any more
         axes.set_xlim(left=0)
         axes.set_xlabel(words, color=theme.text)
-        axes.margins(x=0.06)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds_text(value)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -181,4 +184,5 @@ def _time_axis(axes: Axes, edges: NDArray[np.float64]) -> None:
 
 
 def _text(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.2f}"
+    # Adding zero makes -0.0 positive.
+    return "-" if value is None else f"{round(value, 2) + 0.0:+.2f}"
