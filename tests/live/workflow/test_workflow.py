@@ -29,7 +29,7 @@ def contents(directory: Path) -> dict[str, int]:
 
 
 @pytest.mark.timeout(900)
-def test_it_makes_copies_results_and_plots_and_a_second_run_does_nothing(tmp_path: Path) -> None:
+def test_a_second_run_does_nothing_and_a_lost_plot_is_drawn_again(tmp_path: Path) -> None:
     datasets = {
         name: [str(one) for one in write_nanoaod(
             tmp_path / name, events=600, files=2, compression="zlib:1", cluster=300, seed=seed,
@@ -73,3 +73,10 @@ def test_it_makes_copies_results_and_plots_and_a_second_run_does_nothing(tmp_pat
 
     assert "Did not run any tasks" in run()
     assert contents(out) == made
+
+    (out / "v1/plots/histograms.pdf").unlink()
+    assert "1 ran successfully" in run()
+    again = contents(out)
+    assert again.keys() == made.keys()
+    unchanged = {name for name in made if "/plots/" not in name}
+    assert {name: again[name] for name in unchanged} == {name: made[name] for name in unchanged}
