@@ -8,7 +8,6 @@ per worker and not one per batch.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -31,7 +30,6 @@ __all__ = ["DaskWorkers"]
 _LOOK_S = 0.25  # how often progress is looked at
 _PATIENCE_S = 120.0  # for a cluster without any worker
 _ANSWER_S = 60.0  # a reader that says nothing for so long is lost
-_CONNECT_S = 10.0  # one that can't be reached for so long as well; Dask itself tries for longer
 
 
 class DaskWorkers:
@@ -161,7 +159,6 @@ def _work_on_dask(run: str, addresses: list[str], packed: bytes) -> bytes:
     from distributed import get_worker
 
     task: Task = cloudpickle.loads(packed)
-    reader.listen(get_worker())
     # Packed, so that the scheduler never needs what the user's function returns.
     packed_outcome: bytes = cloudpickle.dumps(work(Puller(run, addresses, get_worker()), task))
     return packed_outcome
@@ -182,28 +179,27 @@ class Puller:
 
     def __init__(self, run: str, addresses: list[str], worker: Any) -> None:
         self._run, self._addresses, self._worker = run, addresses, worker
-        self._asked: deque[tuple[str, Future[Any]]] = deque()
+        self._asked: Future[Any] | None = None
         self._most = 1
 
     def ask(self, most: int) -> None:
-        """Ask for events."""
+        """Ask for events; one question at a time is under way."""
         self._most = most
-        if self._addresses:
-            address = self._addresses[0]
-            self._asked.append((address, self._begin(address, "pull", most)))
+        if self._asked is None and self._addresses:
+            self._asked = self._begin(self._addresses[0], "pull", most)
 
     def begin(self) -> None:
         """Wait for nobody: workers come and go."""
 
     def get(self) -> Callable[[], Hand] | None:
-        """Return those that were asked for first."""
-        while self._asked:
-            address, asked = self._asked.popleft()
-            answer = asked.result()
+        """Return those that were asked for."""
+        while self._asked is not None:
+            answer = self._asked.result()
+            self._asked = None
             if answer and answer[0] is not None:
                 hand: Hand = answer[0]
                 return lambda: hand
-            if answer != () and address in self._addresses[:1]:
+            if answer != ():
                 # It has no more, or is lost: what it had is read again in the next round.
                 self._addresses = self._with_events(self._addresses[1:])
             self.ask(self._most)
@@ -215,13 +211,11 @@ class Puller:
 
     async def _ask(self, address: str, operation: str, argument: int) -> Any:
         """Return a reader's answer; ``None`` from one that is lost."""
-        pool = self._worker.rpc
+        if address == self._worker.address:
+            call = self._worker.handlers[reader.HANDLER]
+        else:
+            call = getattr(self._worker.rpc(address), reader.HANDLER)
         try:
-            if address == self._worker.address:
-                call = self._worker.handlers[reader.HANDLER]
-            else:
-                pool.reuse(address, await pool.connect(address, timeout=_CONNECT_S))
-                call = getattr(pool(address), reader.HANDLER)
             answer = await asyncio.wait_for(
                 call(run=self._run, operation=operation, argument=argument), _ANSWER_S
             )

@@ -15,7 +15,7 @@ import cloudpickle
 from hepcache.eventstore.processing.pools import Job, Source
 from hepcache.eventstore.processing.queue import Hand, ReaderStatistics, WorkQueue
 
-__all__ = ["HANDLER", "begin", "end", "given", "listen"]
+__all__ = ["HANDLER", "begin", "end", "given"]
 
 HANDLER = "hepcache_events"
 """Name of the handler on workers that read."""
@@ -83,11 +83,6 @@ async def _handle(run: str, operation: str, argument: int = 0) -> dict[str, Any]
         return {"gone": True} if run not in _readers else {"error": to_serialize(error)}
 
 
-def listen(worker: Any) -> None:
-    """Let a worker answer, also one that was started anew and reads nothing."""
-    worker.handlers[HANDLER] = _handle
-
-
 # What the client calls on workers.
 
 
@@ -99,7 +94,7 @@ def begin(
     dask_worker: Any = None,
 ) -> None:
     """Begin to read this worker's part."""
-    listen(dask_worker)
+    dask_worker.handlers[HANDLER] = _handle
     _readers[run] = _Reader(packed, sources[dask_worker.address], workers)
 
 
