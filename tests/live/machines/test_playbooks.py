@@ -1,4 +1,4 @@
-"""The roles as they are written."""
+"""The roles as they are written; test_facility.py lets them act on machines."""
 
 from __future__ import annotations
 
