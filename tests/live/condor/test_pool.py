@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -71,6 +72,15 @@ def test_scheduler_and_workers_can_be_submitted_by_themselves(submit: Submit) ->
     assert len(found["hosts"]) == 2
     assert found["total"] == sum(range(100))
     assert NAME in found["plugins"]
+
+
+def test_the_benchmark_can_be_submitted_as_a_job(lan: Lan) -> None:
+    cm, program = lan.hosts["cm"], Path(sys.prefix) / "bin/hepcache"
+    description = REPOSITORY / "condor/submit/benchmark.sub"
+    cm.run(USER, "condor_submit", f"hepcache={program}", "workers=1", str(description))
+    cm.run(USER, "condor_wait", "-wait", "400", "benchmark.log")
+    found = json.loads((lan.home / "benchmark.json").read_text())
+    assert found["name"] == "cycles", (lan.home / "benchmark.err").read_text()
 
 
 @pytest.fixture(scope="module")
