@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -88,4 +89,28 @@ def test_what_a_killed_worker_had_is_processed_again(
 
     done = store.process("nova", die_once, products=["slice"], client=client, load_batch=256)
     assert mark.exists()
+    assert sorted(done.value["ids"]) == EXPECTED
+
+
+def test_all_workers_are_killed_at_once(store: Store, client: Any, tmp_path: Path) -> None:
+    begun, killed = tmp_path / "begun", tmp_path / "killed"
+    workers = list(client.run(os.getpid).values())
+
+    def wait_for_the_end(events: EventBatch) -> dict[str, Any]:
+        if not killed.exists():
+            begun.touch()
+            time.sleep(300)  # it is killed meanwhile
+        return ids(events)
+
+    def kill_all() -> None:
+        while not begun.exists():
+            time.sleep(0.05)
+        killed.touch()
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+
+    with ThreadPoolExecutor(1) as threads:
+        killing = threads.submit(kill_all)
+        done = store.process("nova", wait_for_the_end, products=["slice"], client=client)
+        killing.result()
     assert sorted(done.value["ids"]) == EXPECTED

@@ -30,6 +30,7 @@ __all__ = ["DaskWorkers"]
 _LOOK_S = 0.25  # how often progress is looked at
 _PATIENCE_S = 120.0  # for a cluster without any worker
 _ANSWER_S = 60.0  # a reader that says nothing for so long is lost
+_GRACE_S = reader.WAIT_S + 1  # one that says nothing for so long may be; Dask tries for long
 
 
 class DaskWorkers:
@@ -62,7 +63,9 @@ class DaskWorkers:
                 for number, address in enumerate(slots)
             ]  # fmt: skip
             try:
-                outcomes = self._watched(run, list(sources), tasks, job.task, seen)
+                outcomes = self._watched(
+                    run, list(sources), tasks, frozenset(workers), job.task, seen
+                )
             finally:
                 client.cancel(tasks)
             return Round(outcomes, self._ended(run, list(sources)))
@@ -97,6 +100,7 @@ class DaskWorkers:
         run: str,
         addresses: Sequence[str],
         tasks: Sequence[Any],
+        workers: frozenset[str],
         task: Task,
         seen: Callable[[int], None],
     ) -> list[WorkerOutcome]:
@@ -110,6 +114,8 @@ class DaskWorkers:
                 future = ended.get(timeout=_LOOK_S)
             except Empty:
                 # Without any worker this raises after a while.
+                if workers.isdisjoint(self._workers()):
+                    break  # All were lost with what they did; others would ask them in vain.
                 given = sum(self._on(addresses, reader.given, run))
                 seen(max(0, given - told))
                 told = max(told, given)
@@ -215,12 +221,16 @@ class Puller:
             call = self._worker.handlers[reader.HANDLER]
         else:
             call = getattr(self._worker.rpc(address), reader.HANDLER)
+        asking = asyncio.ensure_future(call(run=self._run, operation=operation, argument=argument))
         try:
-            answer = await asyncio.wait_for(
-                call(run=self._run, operation=operation, argument=argument), _ANSWER_S
-            )
+            await asyncio.wait({asking}, timeout=_GRACE_S)
+            if not asking.done() and await _refuses(address):
+                return None
+            answer = await asyncio.wait_for(asking, _ANSWER_S)
         except (OSError, TimeoutError):
             return None
+        finally:
+            asking.cancel()
         value = _opened(answer.get("value"))
         if "error" in answer:
             raise _opened(answer["error"])
@@ -236,6 +246,23 @@ class Puller:
             if (count := answer.result())
         ]
         return [one for _, one in sorted(keyed, reverse=True)]
+
+
+async def _refuses(address: str) -> bool:
+    """Return whether nobody listens there any more."""
+    from distributed.comm.addressing import parse_address, parse_host_port
+
+    scheme, place = parse_address(address)
+    if scheme not in {"tcp", "tls"}:
+        return False
+    try:
+        _, writer = await asyncio.open_connection(*parse_host_port(place))
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # a machine that is gone, or a network that is: what waits decides
+        return False
+    writer.close()
+    return False
 
 
 def _opened(value: Any) -> Any:
