@@ -231,6 +231,8 @@ class Puller:
             return None
         finally:
             asking.cancel()
+        if answer is None:  # another worker listens there now, and knows nothing of this
+            return None
         value = _opened(answer.get("value"))
         if "error" in answer:
             raise _opened(answer["error"])

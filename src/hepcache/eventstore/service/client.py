@@ -244,7 +244,7 @@ def connect_service(
         service.look()
     except Exception as error:
         raise StoreError(
-            address, f"the cluster serves no store; 'hepcache store serve' starts it: {error}"
+            address, "the cluster serves no store; 'hepcache store serve' starts it"
         ) from error
     shards = [RemoteShard(service, one) for one in range(service.number)]
     return Store(address, shards, cache_bytes=cache_bytes)
