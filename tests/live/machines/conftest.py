@@ -33,7 +33,7 @@ PLAYBOOK = REPOSITORY / "deploy/ansible"
 # The other two install from a package index, which the machines do not reach.
 TAGS = "common,nfs,ssd,fscache,condor,hepcache,monitoring"
 # Keeps one Python in a guest for all tasks; emulated, each one's own would take eight seconds.
-MITOGEN = "mitogen>=0.3.54"
+MITOGEN = "mitogen==0.3.54"
 
 
 @dataclass
