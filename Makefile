@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 .DEFAULT_GOAL := help
+# Live tests with neither servers nor links of their own: two at a time.
+TOGETHER := $(addprefix tests/live/,compat hdf5 packaging schemas workflow)
+
 .PHONY: help setup demo test test-live lint bench docs pictures lock clean
 
 help: ## Show this list
@@ -30,7 +33,8 @@ test: setup ## Run the tests and the doctests, in minutes
 
 test-live: setup ## Run the tests that take longer: many processes, real servers, pools and machines
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
-	$(BIN)/python -m pytest tests/live
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(TOGETHER)
+	$(BIN)/python -m pytest tests/live $(addprefix --ignore=,$(TOGETHER))
 
 lint: setup ## Check style, types and import layers
 	$(BIN)/ruff format --check .
