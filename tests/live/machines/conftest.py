@@ -83,7 +83,8 @@ def images() -> Path:
     for tool, package in TOOLS.items():
         install_packages(package, needs=tool)
     if sys.base_prefix == "/usr":
-        unable("needs a Python outside of /usr that other distributions' machines can use")
+        # The guests have another release in theirs.
+        pytest.skip("needs a Python outside of /usr that other distributions' machines can use")
     directory = REPOSITORY / "out/live/machines"
     build_image(directory)
     return directory
