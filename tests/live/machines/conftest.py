@@ -30,7 +30,7 @@ TOOLS = {
     "ssh": "openssh-client", "ssh-keygen": "openssh-client",
 }  # fmt: skip
 PLAYBOOK = REPOSITORY / "deploy/ansible"
-# The other two install from a package index, which the machines do not reach.
+# test_environment.py runs the other two, which need a package index: the machines reach none.
 TAGS = "common,nfs,ssd,fscache,condor,hepcache,monitoring"
 # Keeps one Python in a guest for all tasks; emulated, each one's own would take eight seconds.
 MITOGEN = "mitogen==0.3.54"
