@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +37,22 @@ def install_packages(*packages: str, needs: str) -> None:
         )  # fmt: skip
     if not shutil.which(needs):
         unable(f"apt-get install {' '.join(packages)} failed: {done.stderr[-400:]}")
+
+
+def prepare_for_guests(tools: Mapping[str, str]) -> None:
+    """See that Debian trees can be made here, and use this machine's Python.
+
+    Parameters
+    ----------
+    tools
+        Commands that are needed, and the packages that have them.
+    """
+    if os.geteuid() != 0:
+        unable("needs root, to make a Debian tree and to run it")
+    for tool, package in tools.items():
+        install_packages(package, needs=tool)
+    if sys.base_prefix == "/usr":
+        unable("needs a Python outside of /usr that other distributions can use")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hepcache.bench.ports import free_port
 from hepcache.errors import ClusterError
 
 __all__ = [
@@ -113,7 +114,7 @@ class Gateway(Daemon):
     """
 
     def __init__(self, home: Path, program: str) -> None:
-        self.files, self.port = home / "files", _free_port()
+        self.files, self.port = home / "files", free_port()
         (self.files / BUCKET).mkdir(parents=True)
         super().__init__(
             [program, "--port", f"127.0.0.1:{self.port}", "--quiet", "posix", str(self.files)],
@@ -157,7 +158,7 @@ class Ceph:
 
     def __init__(self, home: Path, *, in_memory: bool = False) -> None:
         self.home, self.conf = home, home / "ceph.conf"
-        fsid, port = str(uuid.uuid4()), _free_port()
+        fsid, port = str(uuid.uuid4()), free_port()
         text = _CEPH + (_IN_MEMORY if in_memory else _ON_DISK)
         self.conf.write_text(text.format(fsid=fsid, port=port, home=home))
         monmap = str(home / "monmap")
@@ -290,9 +291,3 @@ def wait_for(ready: Callable[[], bool], what: str, seconds: float = 90) -> None:
         if time.monotonic() > end:
             raise ClusterError(f"{what}: not within {seconds} s")
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

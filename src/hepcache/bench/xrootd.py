@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from hepcache.bench.ports import free_port
 from hepcache.errors import ClusterError
 
 __all__ = ["missing_for_xrootd", "xrootd_server"]
@@ -54,7 +55,7 @@ def xrootd_server(directory: Path, scratch: Path) -> Iterator[int]:
     """
     home = scratch / "xrootd"
     home.mkdir()
-    port = _free_port()
+    port = free_port()
     config = home / "xrootd.cfg"
     config.write_text(_CONFIG.format(directory=directory, scratch=home, port=port))
     options = ["-c", os.fspath(config), "-l", os.fspath(home / "log"), "-n", "bench"]
@@ -83,12 +84,6 @@ def _ordinary_user() -> str:
         except KeyError:
             continue
     raise ClusterError("there is neither a user xrootd nor nobody to run the server as")
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, home: Path) -> None:

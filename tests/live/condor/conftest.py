@@ -15,7 +15,7 @@ from queue import Empty, Queue
 from typing import Any
 
 import pytest
-from tests.live.conftest import install_packages, unable
+from tests.live.conftest import prepare_for_guests, unable
 
 from .lan import (
     DOMAIN,
@@ -58,12 +58,7 @@ HEPCACHE_CRON_PERIOD = 5s
 @pytest.fixture(scope="session")
 def machine() -> None:
     """Make sure that this machine can hold hosts."""
-    if os.geteuid() != 0:
-        unable("needs root, for namespaces and a Debian tree")
-    for tool, package in TOOLS.items():
-        install_packages(package, needs=tool)
-    if sys.base_prefix == "/usr":
-        unable("needs a Python outside of /usr that other distributions' trees can use")
+    prepare_for_guests(TOOLS)
     tried = subprocess.run(
         ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "true"],
         capture_output=True, text=True, check=False,

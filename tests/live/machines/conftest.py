@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.live.conftest import install_packages, unable
+from tests.live.conftest import prepare_for_guests
 
+from hepcache.bench.ports import free_port
 from hepcache.bench.samples.nanoaod import write_nanoaod
 
 from ..condor.lan import REPOSITORY, run
 from .image import build_image, build_software
-from .machine import VirtualMachine, free_port
+from .machine import VirtualMachine
 
 COLUMNS = ("Muon_pt", "Muon_eta", "PuppiMET_pt")
 GUEST_READ = Path(__file__).with_name("guest_read.py")
@@ -78,13 +79,7 @@ def in_ansible(
 @pytest.fixture(scope="session")
 def images() -> Path:
     """Return the directory of the images; packages that make and run them are installed."""
-    if os.geteuid() != 0:
-        unable("needs root, to make images")
-    for tool, package in TOOLS.items():
-        install_packages(package, needs=tool)
-    if sys.base_prefix == "/usr":
-        # The guests have another release in theirs.
-        pytest.skip("needs a Python outside of /usr that other distributions' machines can use")
+    prepare_for_guests(TOOLS)
     directory = REPOSITORY / "out/live/machines"
     build_image(directory)
     return directory

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from hepcache.bench.ports import free_port
 
 from ..condor.lan import run, wait_until
 
@@ -20,12 +21,6 @@ KERNEL = (
     "cryptomgr.notests mitigations=off tsc=reliable no_timer_check nokaslr audit=0 lsm=capability "
     + " ".join(f"systemd.mask={one}" for one in MASKED)
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:
