@@ -30,6 +30,7 @@ _ERRORS = (
     struct.error, zlib.error, lzma.LZMAError, zstandard.ZstdError, cramjam.DecompressionError,
     OSError,
 )  # fmt: skip
+_SEARCHING = 6  # zstd's level from which on all that repeats is looked for
 _threads = threading.local()
 
 
@@ -182,10 +183,12 @@ def _compressed(plain: memoryview, how: Compression, split: bool) -> tuple[bytes
         level = 2 * how.level  # as ROOT maps its nine levels
         if not split:
             return b"ZS", 1, zstandard.ZstdCompressor(level=level).compress(plain)
-        # What repeats by chance in the digits of numbers is short: looking for it makes the
-        # data no smaller, and reading them a fifth slower.
+        # What repeats by chance in the digits of numbers is short: using it makes the data
+        # larger, and reading them slower by a third. So little is remembered, unless as small
+        # as possible is asked for.
+        tables = {} if level >= _SEARCHING else {"hash_log": 8, "chain_log": 8}
         chosen = zstandard.ZstdCompressionParameters.from_level(
-            level, source_size=len(plain), min_match=7
+            level, source_size=len(plain), min_match=7, **tables
         )
         return b"ZS", 1, zstandard.ZstdCompressor(compression_params=chosen).compress(plain)
     if how.algorithm == "zlib":

@@ -153,6 +153,23 @@ def test_root_reads_what_we_write_and_export(root: Path, tmp_path: Path, compres
         check(theirs, ntuple)
 
 
+def test_root_reads_pages_of_many_numbers(root: Path, tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    array = ak.Array({
+        "f4": draw.normal(size=200_000).astype("f4"),
+        "i8": draw.integers(-1000, 1000, 200_000),
+        "jagged": ak.unflatten(draw.normal(size=400_000), np.full(200_000, 2)),
+    })  # fmt: skip
+    store = open_store(f"ntpl+mem://root/{tmp_path.name}")
+    write_array(store, "Events", array, WriteOptions(compression="zstd"))
+    file = tmp_path / "large.root"
+    get_file(store, file)
+    theirs = seen_by_root(root, file, tmp_path / "seen")
+    for name in array.fields:
+        layout = ak.to_packed(array[name], highlevel=False)
+        assert theirs[name] == [one.tobytes() for one in levels(layout)], name
+
+
 @pytest.mark.parametrize(("compression", "checksums"), [(505, 1), (0, 0)])
 def test_we_read_what_root_writes(
     root: Path, tmp_path: Path, compression: int, checksums: int
