@@ -16,6 +16,7 @@ from hepcache.errors import (
     ObjectStoreError,
 )
 from hepcache.objectstore import Request, Store
+from hepcache.objectstore.background import begun
 
 BIG = bytes(np.random.default_rng(0).bytes(3_000_000))
 
@@ -84,10 +85,10 @@ class StoreContract:
         for (name, start, length), data in zip(requests, found, strict=True):
             assert bytes(data) == BIG[int(name) + start :][:length]
         assert asyncio.run(store.read([])) == []
-        if (here := getattr(store, "read_here", None)) is not None:
-            assert list(map(bytes, here(requests))) == list(map(bytes, found))
-            with pytest.raises(ObjectMissingError):
-                here([Request("1", 0, 1), Request("gone", 0, 1)])
+        assert list(map(bytes, begun(store, requests).result())) == list(map(bytes, found))
+        with pytest.raises(ObjectMissingError):
+            begun(store, [Request("1", 0, 1), Request("gone", 0, 1)]).result()
+        begun(store, requests).cancel()
 
     def test_vector_reads_from_many_threads(self, store: Store) -> None:
         store.put("big", BIG)

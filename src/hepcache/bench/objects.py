@@ -147,7 +147,6 @@ def chosen(array: Any) -> list[str]:
 def _against_raw(uri: str, array: Any, compression: str, rounds: int) -> dict[str, Any]:
     """Return seconds of reading from a store, with and without decoding."""
     from hepcache.objectstore.assemble import column_numbers
-    from hepcache.objectstore.background import run
     from hepcache.objectstore.ntuple import NTuple
     from hepcache.objectstore.reading import read_raw
     from hepcache.objectstore.sink import WriteOptions
@@ -168,7 +167,7 @@ def _against_raw(uri: str, array: Any, compression: str, rounds: int) -> dict[st
         stored = ntuple.stored_bytes(names, 0, ntuple.entries)
 
         def raw() -> None:
-            run(read_raw(store, ntuple.metadata, numbers, 0, clusters, ntuple.options))
+            read_raw(store, ntuple.metadata, numbers, 0, clusters, ntuple.options)
 
         seconds = interleaved({"raw": raw, "ours": lambda: ntuple.arrays(names)}, rounds)
         return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
@@ -159,7 +158,8 @@ class NTupleSource:
         with self._turn:
             ahead = [one.future for one in self._ahead.values()]
             coming = [one.columns for one in ahead if one is not None]
-        wait(coming)
+        for one in coming:
+            one.wait()
 
     def forget(self, ranges: Sequence[Range]) -> None:
         """Drop what was expected."""

@@ -18,7 +18,8 @@ from hepcache.objectstore.metadata import load_metadata
 from hepcache.objectstore.ntuple import NTuple
 from hepcache.objectstore.reading import Options
 from hepcache.objectstore.rootfile import anchor_in_file, only_file
-from hepcache.objectstore.store import Request, Store, open_store
+from hepcache.objectstore.store import Pending, Request, Store, open_store
+from hepcache.objectstore.together import Deferred
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -36,7 +37,7 @@ class _Counting:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        return partial(self._read_here, found) if name == "read_here" else found
+        return partial(self._begin, found) if name == "begin" else found
 
     async def read(self, requests: Sequence[Request]) -> list[Buffer]:
         self._count(requested=requests)
@@ -44,18 +45,29 @@ class _Counting:
         self._count(read=requests)
         return found
 
-    def _read_here(
-        self, read: Callable[[Sequence[Request]], list[Buffer]], requests: Sequence[Request]
-    ) -> list[Buffer]:
+    def _begin(
+        self, begin: Callable[..., Pending], requests: Sequence[Request], room: object
+    ) -> Pending:
         self._count(requested=requests)
-        found = read(requests)
-        self._count(read=requests)
-        return found
+        return _Counted(begin(requests, room), partial(self._count, read=requests))
 
     def _count(self, requested: Sequence[Request] = (), read: Sequence[Request] = ()) -> None:
         with self._lock:
             self.requested_bytes += sum(request.length for request in requested)
             self.read_bytes += sum(request.length for request in read)
+
+
+class _Counted:
+    """Ranges that are counted when they are there."""
+
+    def __init__(self, pending: Pending, count: Callable[[], None]) -> None:
+        self._pending, self._count = pending, count
+        self.cancel = pending.cancel
+
+    def result(self) -> Sequence[Buffer]:
+        found = self._pending.result()
+        self._count()
+        return found
 
 
 class _InFile:
@@ -78,11 +90,12 @@ class _InFile:
 class _InLocalFile(_InFile):
     """A file that a thread can read from where it decodes."""
 
-    def read_here(self, requests: Sequence[Request]) -> list[Buffer]:
-        return list(self._origin.obtain([(one.start, one.length) for one in requests]))
-
-    def hint(self, requests: Sequence[Request]) -> None:
+    def begin(self, requests: Sequence[Request], _: object = None) -> Deferred:
         self._origin.hint([(one.start, one.length) for one in requests])
+        return Deferred(self._ranges, requests)
+
+    def _ranges(self, _: str, starts: Sequence[int], lengths: Sequence[int]) -> list[Buffer]:
+        return list(self._origin.obtain(list(zip(starts, lengths, strict=True))))
 
 
 def object_source(ref: TreeRef) -> NTupleSource:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["run", "start", "workers"]
+import numpy as np
+from numpy.typing import NDArray
+
+from hepcache.objectstore.store import Pending, Request, Store
+
+__all__ = ["begun", "run", "start", "workers"]
 
 _T = TypeVar("_T")
 _lock = threading.Lock()
@@ -33,6 +38,24 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
 def start(work: Coroutine[Any, Any, _T]) -> Future[_T]:
     """Begin a coroutine in the loop of this process."""
     return asyncio.run_coroutine_threadsafe(work, _loop())
+
+
+def begun(
+    store: Store, requests: Sequence[Request], room: NDArray[np.uint8] | None = None
+) -> Pending:
+    """Begin to read ranges of many objects.
+
+    Parameters
+    ----------
+    store
+        Where they are.
+    requests
+        As for :meth:`~hepcache.objectstore.store.Store.read`.
+    room
+        Memory of at least their size that they may be put in.
+    """
+    begin: Callable[..., Pending] | None = getattr(store, "begin", None)
+    return begin(requests, room) if begin is not None else start(store.read(requests))
 
 
 def workers() -> ThreadPoolExecutor:

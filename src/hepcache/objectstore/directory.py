@@ -18,7 +18,7 @@ from hepcache.errors import (
     ObjectStoreError,
 )
 from hepcache.objectstore.store import Request, check_prefix, join_name
-from hepcache.objectstore.together import read_in_threads, read_in_turn
+from hepcache.objectstore.together import Deferred, read_in_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -99,9 +99,9 @@ class DirectoryStore:
         """Return ranges of many objects."""
         return await read_in_threads(self.get_ranges, requests, _CONCURRENCY)
 
-    def read_here(self, requests: Sequence[Request]) -> list[Buffer]:
-        """Return ranges of many objects, read by the thread that calls."""
-        return read_in_turn(self.get_ranges, requests)
+    def begin(self, requests: Sequence[Request], _: object = None) -> Deferred:
+        """Return what will read ranges of many objects."""
+        return Deferred(self.get_ranges, requests)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield name and bytes of objects."""

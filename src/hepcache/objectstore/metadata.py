@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import xxhash
 
 from hepcache.errors import ObjectDamagedError
 from hepcache.objectstore.anchor import Anchor, Link, object_name
-from hepcache.objectstore.background import run
+from hepcache.objectstore.background import begun
 from hepcache.objectstore.compression import decompressed
 from hepcache.objectstore.footer import ClusterGroup, Footer, unpack_footer
 from hepcache.objectstore.frames import EnvelopeKind, opened_envelope
@@ -155,9 +155,8 @@ def _check(good: bool, problem: str) -> None:
         raise ValueError(problem)
 
 
-def _read(store: Store, requests: list[Request]) -> list[Buffer]:
-    here: Callable[[list[Request]], list[Buffer]] | None = getattr(store, "read_here", None)
-    return here(requests) if here is not None else run(store.read(requests))
+def _read(store: Store, requests: list[Request]) -> Sequence[Buffer]:
+    return begun(store, requests).result()
 
 
 def _request(link: Link, name_of: Callable[[int], str]) -> Request:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import difflib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self
 
 import awkward as ak
-from numpy.typing import NDArray
 
 from hepcache.errors import ObjectStoreError, UnknownColumnError
 from hepcache.objectstore.assemble import column_numbers, layout
-from hepcache.objectstore.background import start
 from hepcache.objectstore.metadata import Metadata, load_metadata
 from hepcache.objectstore.pagelist import Cluster
-from hepcache.objectstore.reading import Options, read_columns
+from hepcache.objectstore.reading import Columns, Options
 from hepcache.objectstore.store import Store, open_store
 
 __all__ = ["NTuple", "Reading", "open_ntuple"]
@@ -31,7 +28,7 @@ class Reading:
     clusters: Sequence[Cluster]
     low: int
     high: int
-    columns: Future[dict[int, NDArray[Any]]]
+    columns: Columns
 
     def cancel(self) -> None:
         """Stop fetching, if it is not done."""
@@ -39,16 +36,14 @@ class Reading:
 
     def result(self) -> dict[str, ak.contents.Content]:
         """Return the fields when they are there."""
-        try:
-            columns = self.columns.result()
-        except BaseException:
-            self.columns.cancel()
-            raise
+        columns = self.columns.result()
         first = self.clusters[0].first_entry if self.clusters else self.low
         length = sum(cluster.entries for cluster in self.clusters)
+        # All at once: each of awkward's calls costs as much as some pages.
+        forms = [form for form, _ in self.forms.values()]
+        whole = layout(ak.forms.RecordForm(forms, None), columns, length)
         found = {}
-        for name, (form, path) in self.forms.items():
-            array = layout(form, columns, length)
+        for (name, (_, path)), array in zip(self.forms.items(), whole.contents, strict=True):
             for step in path:
                 array = array[step]
             found[name] = array[self.low - first : self.high - first]
@@ -152,8 +147,8 @@ class NTuple:
         forms = {name: self.form(name) for name in names}
         clusters = self._cluster_range(low, high)
         numbers = dict.fromkeys(n for form, _ in forms.values() for n in column_numbers(form))
-        work = read_columns(self.store, self.metadata, numbers, *clusters, self.options)
-        return Reading(forms, self.metadata.clusters[slice(*clusters)], low, high, start(work))
+        columns = Columns(self.store, self.metadata, numbers, *clusters, self.options)
+        return Reading(forms, self.metadata.clusters[slice(*clusters)], low, high, columns)
 
     def arrays(
         self, names: Sequence[str] | None = None, start: int = 0, stop: int | None = None

@@ -7,7 +7,6 @@ import errno
 import math
 import os
 import weakref
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_uint64, c_void_p
@@ -23,10 +22,11 @@ from hepcache.errors import (
     ObjectMissingError,
     ObjectStoreError,
 )
-from hepcache.objectstore.librados import Completion, library
+from hepcache.objectstore.librados import Completion, Reads, library
 from hepcache.objectstore.store import Request, check_prefix, join_name
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from typing_extensions import Buffer
 
 __all__ = ["RadosStore", "open_uri"]
@@ -121,39 +121,17 @@ class RadosStore:
     def get_ranges(self, name: str, starts: Sequence[int], lengths: Sequence[int]) -> list[Buffer]:
         """Return ranges of one object."""
         pairs = zip(starts, lengths, strict=True)
-        return self._read([Request(name, start, length) for start, length in pairs])
+        return self.begin([Request(name, start, length) for start, length in pairs]).result()
 
     async def read(self, requests: Sequence[Request]) -> list[Buffer]:
         """Return ranges of many objects."""
-        return await asyncio.to_thread(self._read, requests)
+        return await asyncio.to_thread(lambda: self.begin(requests).result())
 
-    def _read(self, requests: Sequence[Request]) -> list[Buffer]:
-        contexts: dict[str, c_void_p] = {"": self._io}
-        found: list[Buffer] = []
-        under_way: deque[tuple[Request, Completion]] = deque()
-        try:
-            for request in requests:
-                if len(under_way) >= self._concurrency:
-                    self._finish(under_way)
-                name, start, length = request
-                key, locator = join_name(self._base, name).encode(), self._locator(name)
-                if locator not in contexts:
-                    contexts[locator] = self._context(locator)
-                into = np.empty(length, np.uint8)
-                found.append(into.data)
-                if length:
-                    one = Completion(contexts[locator], key, into.ctypes.data, length, start)
-                    under_way.append((request, one))
-            while under_way:
-                self._finish(under_way)
-        finally:
-            # librados still writes into the buffers of what has not ended.
-            for _, one in under_way:
-                one.wait()
-            for locator, io in contexts.items():
-                if locator:
-                    self._rados.rados_ioctx_destroy(io)
-        return found
+    def begin(self, requests: Sequence[Request], room: NDArray[np.uint8] | None = None) -> Reads:
+        """Ask for ranges of many objects, and return what waits for them."""
+        if room is None:
+            room = np.empty(sum(request.length for request in requests), np.uint8)
+        return Reads(requests, room, self._launch, self._check, self._rados, self._concurrency)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield name and bytes of objects; RADOS looks through the whole namespace for them."""
@@ -195,6 +173,14 @@ class RadosStore:
             self._rados.rados_ioctx_locator_set_key(io, locator.encode())
         return io
 
+    def _launch(
+        self, request: Request, into: NDArray[np.uint8], contexts: dict[str, c_void_p]
+    ) -> Completion:
+        key, locator = join_name(self._base, request.name).encode(), self._locator(request.name)
+        if locator and locator not in contexts:
+            contexts[locator] = self._context(locator)
+        return Completion(contexts.get(locator, self._io), key, into, request.start)
+
     def _locator(self, name: str) -> str:
         """Return the locator key of an object, ``""`` for its own name."""
         first = name.split("/")[: self._parts] if name else []
@@ -212,10 +198,6 @@ class RadosStore:
             yield io, key
         finally:
             self._rados.rados_ioctx_destroy(io)
-
-    def _finish(self, under_way: deque[tuple[Request, Completion]]) -> None:
-        request, one = under_way.popleft()
-        self._check(request, one.wait())
 
     def _check(self, request: Request, value: int) -> None:
         name, start, length = request

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hepcache.errors import ObjectDamagedError
-from hepcache.objectstore.background import workers
+from hepcache.objectstore.fetch import Fetch
 from hepcache.objectstore.metadata import Metadata
 from hepcache.objectstore.pagelist import CHECKSUM_BYTES, Cluster, ColumnPages
 from hepcache.objectstore.pages import decode, payload, rebase
@@ -22,7 +20,10 @@ from hepcache.objectstore.plan import Piece, Wanted, batches, coalesced
 from hepcache.objectstore.schema import ColumnInfo
 from hepcache.objectstore.store import Request, Store
 
-__all__ = ["Options", "read_columns", "read_raw"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Columns", "Options", "read_raw"]
 
 _Values = NDArray[Any]
 
@@ -37,26 +38,18 @@ class Options:
         Unwanted bytes between two pages that cost less than a request.
     request_bytes
         Bytes of one request.
-    batch_bytes, batch_requests
-        Bytes and requests that are decoded together when all are there.
-    batches
-        Batches under way at a time.
+    group_bytes
+        Bytes that are decoded together: what a processor's own cache holds,
+        and memory that the next group gets again.
+    ahead, requests_ahead
+        Groups and requests under way behind the group that is decoded.
     """
 
     gap_bytes: int = 64 << 10
     request_bytes: int = 4 << 20
-    batch_bytes: int = 8 << 20
-    batch_requests: int = 32
-    batches: int = 4
-
-
-_HERE_BYTES = 1 << 20
-"""Bytes that are decoded together where they are read from this machine: what a processor's
-own cache holds, and memory that the next batch gets again."""
-_LEAST_BYTES = 512 << 10
-"""Bytes of a batch that are worth a turn of their own."""
-_HERE_AHEAD = 16
-"""Such batches that the kernel reads ahead."""
+    group_bytes: int = 512 << 10
+    ahead: int = 32
+    requests_ahead: int = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +63,11 @@ class _Job:
     out: _Values
 
 
-async def read_columns(
-    store: Store, metadata: Metadata, numbers: Iterable[int], low: int, high: int, options: Options
-) -> dict[int, _Values]:
-    """Return columns of the clusters ``low`` to ``high``.
+class Columns:
+    """Columns of the clusters ``low`` to ``high``, which are under way when this returns.
+
+    The thread that asks gives the memory, for what it lets go of is there for
+    the next time.
 
     Parameters
     ----------
@@ -88,35 +82,67 @@ async def read_columns(
     options
         How to fetch.
 
-    Returns
-    -------
-    dict
-        Number to elements, shape ``(n_elements,)``. Offsets count from the
-        first cluster's begin, with a 0 before the first.
-
     Raises
     ------
-    ObjectStoreError
-        A page is missing or damaged, or the store fails.
+    ObjectDamagedError
+        The metadata is damaged.
     """
-    clusters = metadata.clusters[low:high]
-    jobs: list[_Job] = []
-    found: dict[int, tuple[_Values, list[int]]] = {}
-    try:
-        for number in numbers:
-            column = metadata.schema.columns[number]
-            values, starts = _room(metadata, column, clusters)
-            found[number] = values, starts
-            for cluster, start in zip(clusters, starts, strict=True):
-                jobs += _jobs(metadata, column, cluster, values, start)
-    except ValueError as error:
-        raise ObjectDamagedError(store.uri, "", str(error)) from error
-    use = partial(_decode_all, store, metadata, jobs)
-    await _fetch(store, metadata, jobs, options, use)
-    for number, (values, starts) in found.items():
-        if metadata.schema.columns[number].index:
-            rebase(values, starts)
-    return {number: values for number, (values, _) in found.items()}
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        numbers: Iterable[int],
+        low: int,
+        high: int,
+        options: Options,
+    ) -> None:
+        clusters = metadata.clusters[low:high]
+        jobs: list[_Job] = []
+        self._found: dict[int, tuple[_Values, list[int]]] = {}
+        try:
+            for number in numbers:
+                column = metadata.schema.columns[number]
+                values, starts = _room(metadata, column, clusters)
+                self._found[number] = values, starts
+                for cluster, start in zip(clusters, starts, strict=True):
+                    jobs += _jobs(metadata, column, cluster, values, start)
+            groups = _groups(jobs, options)
+            use = partial(_decode_all, store, metadata, jobs, groups)
+            self._fetch = _begun(store, metadata, groups, options, use)
+        except ValueError as error:
+            raise ObjectDamagedError(store.uri, "", str(error)) from error
+        self._lock = threading.Lock()
+        self._relative = [one for one in self._found if metadata.schema.columns[one].index]
+
+    def result(self) -> dict[int, _Values]:
+        """Return the columns when they are there.
+
+        Returns
+        -------
+        dict
+            Number to elements, shape ``(n_elements,)``. Offsets count from
+            the first cluster's begin, with a 0 before the first.
+
+        Raises
+        ------
+        ObjectStoreError
+            A page is missing or damaged, or the store fails.
+        """
+        self._fetch.result()
+        with self._lock:
+            for number in self._relative:
+                rebase(*self._found[number])
+            self._relative = []
+        return {number: values for number, (values, _) in self._found.items()}
+
+    def wait(self) -> None:
+        """Return when the columns are there, or can't be had."""
+        self._fetch.wait()
+
+    def cancel(self) -> None:
+        """Fetch no more."""
+        self._fetch.cancel()
 
 
 def _room(
@@ -165,10 +191,10 @@ def _jobs(
     return jobs
 
 
-async def read_raw(
+def read_raw(
     store: Store, metadata: Metadata, numbers: Iterable[int], low: int, high: int, options: Options
 ) -> int:
-    """Fetch what :func:`read_columns` would, in the same requests, and decode nothing.
+    """Fetch what :class:`Columns` would, in the same requests, and decode nothing.
 
     It is the limit that a store sets, for benchmarks.
 
@@ -185,91 +211,42 @@ async def read_raw(
             jobs += _jobs(metadata, column, cluster, nothing, 0)
     sizes: list[int] = []
 
-    def use(batch: list[Piece], _: Sequence[Any]) -> None:
-        sizes.extend(piece.length for piece in batch)
+    def use(_: int, found: Sequence[Buffer]) -> None:
+        sizes.append(sum(memoryview(data).nbytes for data in found))
 
-    await _fetch(store, metadata, jobs, options, use)
+    groups = _groups(jobs, options)
+    _begun(store, metadata, groups, options, use).result()
     return sum(sizes)
 
 
-async def _fetch(
+def _groups(jobs: list[_Job], options: Options) -> list[list[Piece]]:
+    pieces = coalesced([job.wanted for job in jobs], options.gap_bytes, options.request_bytes)
+    return batches(pieces, options.group_bytes, options.requests_ahead)
+
+
+def _begun(
     store: Store,
     metadata: Metadata,
-    jobs: list[_Job],
+    groups: list[list[Piece]],
     options: Options,
-    use: Callable[[list[Piece], Sequence[Any]], None],
-) -> None:
-    pieces = coalesced([job.wanted for job in jobs], options.gap_bytes, options.request_bytes)
-    if hasattr(store, "read_here"):
-        await _read_here(store, metadata, pieces, use)
-        return
-    # While some batches are decoded, as many others arrive.
-    arriving = asyncio.Semaphore(options.batches)
-    there = asyncio.Semaphore(2 * options.batches)
-    loop, pool = asyncio.get_running_loop(), workers()
-
-    async def fetch(batch: list[Piece]) -> None:
-        requests = [
-            Request(metadata.name_of(piece.object), piece.start, piece.length) for piece in batch
-        ]
-        async with there:
-            async with arriving:
-                found = await store.read(requests)
-            await loop.run_in_executor(pool, use, batch, found)
-
-    # Little data is decoded in several threads, too, and while the rest arrives.
-    least = min(_LEAST_BYTES, options.batch_bytes)
-    share = sum(piece.length for piece in pieces) // (2 * options.batches)
-    batch_bytes = min(options.batch_bytes, max(share, least))
-    groups = batches(pieces, batch_bytes, options.batch_requests)
-    tasks = [asyncio.ensure_future(fetch(batch)) for batch in groups]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-
-
-async def _read_here(
-    store: Any,
-    metadata: Metadata,
-    pieces: list[Piece],
-    use: Callable[[list[Piece], Sequence[Any]], None],
-) -> None:
-    """Read and decode in the same threads, while the kernel reads ahead of them."""
-    groups = batches(pieces, _HERE_BYTES, len(pieces))
-    hint: Callable[[list[Request]], None] = getattr(store, "hint", lambda _: None)
-    numbers, failed = itertools.count(), False
-
-    def requests(group: list[Piece]) -> list[Request]:
-        return [Request(metadata.name_of(one.object), one.start, one.length) for one in group]
-
-    def work() -> None:
-        for number in numbers:
-            if number >= len(groups) or failed:
-                return
-            ahead = number + _HERE_AHEAD
-            for group in groups[ahead if number else 1 : ahead + 1]:
-                hint(requests(group))
-            use(groups[number], store.read_here(requests(groups[number])))
-
-    loop, pool = asyncio.get_running_loop(), workers()
-    threads = min(len(os.sched_getaffinity(0)), len(groups))
-    tasks = [loop.run_in_executor(pool, work) for _ in range(threads)]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        failed = True
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
+    use: Callable[[int, Sequence[Buffer]], None],
+) -> Fetch:
+    requests = [
+        [Request(metadata.name_of(one.object), one.start, one.length) for one in group]
+        for group in groups
+    ]
+    return Fetch(store, requests, use, options.ahead, options.requests_ahead)
 
 
 def _decode_all(
-    store: Store, metadata: Metadata, jobs: list[_Job], batch: list[Piece], found: Sequence[Any]
+    store: Store,
+    metadata: Metadata,
+    jobs: list[_Job],
+    groups: list[list[Piece]],
+    number: int,
+    found: Sequence[Buffer],
 ) -> None:
-    for piece, data in zip(batch, found, strict=True):
+    for piece, data in zip(groups[number], found, strict=True):
         view = memoryview(data).cast("B")
         if len(view) != piece.length:
             problem = f"{len(view)} bytes came of {piece.length}"

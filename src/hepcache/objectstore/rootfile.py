@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import uproot
+from numpy.typing import NDArray
 
 from hepcache.errors import ObjectDamagedError, ObjectMissingError, ObjectStoreError
 from hepcache.objectstore.anchor import Anchor, Link
@@ -17,7 +20,7 @@ from hepcache.objectstore.metadata import Metadata, load_metadata
 from hepcache.objectstore.ntuple import NTuple
 from hepcache.objectstore.reading import Options
 from hepcache.objectstore.store import Request, Store
-from hepcache.objectstore.together import read_in_threads, read_in_turn
+from hepcache.objectstore.together import Deferred, read_in_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -53,31 +56,41 @@ class FileStore:
 
     def get_ranges(self, name: str, starts: Sequence[int], lengths: Sequence[int]) -> list[Buffer]:
         """Return ranges of the file."""
+        return self._ranges(None, name, starts, lengths)
+
+    def _ranges(
+        self,
+        room: NDArray[np.uint8] | None,
+        name: str,
+        starts: Sequence[int],
+        lengths: Sequence[int],
+    ) -> list[Buffer]:
         found: list[Buffer] = []
+        left = np.empty(sum(lengths), np.uint8) if room is None else room
         for start, length in zip(starts, lengths, strict=True):
-            data = os.pread(self._file, length, start)
-            while len(data) < length:
-                more = os.pread(self._file, length - len(data), start + len(data))
+            into, left = left[:length].data, left[length:]
+            found.append(into)
+            done = 0
+            while done < length:
+                more = os.preadv(self._file, [into[done:]], start + done)
                 if not more:
                     problem = f"it ends before byte {start + length}; copy it again"
                     raise ObjectDamagedError(self.uri, name, problem)
-                data += more
-            found.append(data)
+                done += more
         return found
 
     async def read(self, requests: Sequence[Request]) -> list[Buffer]:
         """Return ranges of the file."""
         return await read_in_threads(self.get_ranges, requests, _CONCURRENCY)
 
-    def read_here(self, requests: Sequence[Request]) -> list[Buffer]:
-        """Return ranges of the file, read by the thread that calls."""
-        return read_in_turn(self.get_ranges, requests)
-
-    def hint(self, requests: Sequence[Request]) -> None:
-        """Let the kernel read ahead."""
+    def begin(
+        self, requests: Sequence[Request], room: NDArray[np.uint8] | None = None
+    ) -> Deferred:
+        """Let the kernel read ahead, and return what will read."""
         for _, start, length in requests:
             with suppress(OSError):
                 os.posix_fadvise(self._file, start, length, os.POSIX_FADV_WILLNEED)
+        return Deferred(partial(self._ranges, room), requests)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield the file itself."""

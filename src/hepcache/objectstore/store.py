@@ -63,6 +63,16 @@ class Request(NamedTuple):
     length: int
 
 
+class Pending(Protocol):
+    """Ranges that are on their way."""
+
+    def result(self) -> Sequence[Buffer]:
+        """Return what :meth:`Store.read` does, when all of it is there; asked for once."""
+
+    def cancel(self) -> object:
+        """Let go of them: the result will not be asked for."""
+
+
 @runtime_checkable
 class Store(Protocol):
     """One place in an object store; see this module for how objects are named.
@@ -74,9 +84,11 @@ class Store(Protocol):
     refused. Transient failures are tried again, with growing pauses, before
     anything is raised.
 
-    A store whose bytes are on this machine may have a method ``read_here``: it
-    answers as :meth:`read` does, but in the thread that calls, which then
-    decodes what has just come; and ``hint``, which is told of requests before.
+    A store may have a method ``begin``, which takes what :meth:`read` does
+    and memory of at least that size, which the ranges may be put in. It
+    begins with them as far as that needs no waiting, and returns a
+    :class:`Pending`: what its bytes are decoded by waits for them, and no
+    other thread has to be woken in between.
 
     Attributes
     ----------

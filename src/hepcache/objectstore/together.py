@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from hepcache.objectstore.store import Request
 
-__all__ = ["read_in_threads", "read_in_turn", "together"]
+__all__ = ["Deferred", "read_in_threads", "together"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -67,11 +67,8 @@ async def read_in_threads(
     return _in_order(len(requests), groups, answers)
 
 
-def read_in_turn(
-    get_ranges: Callable[[str, Sequence[int], Sequence[int]], list[Buffer]],
-    requests: Sequence[Request],
-) -> list[Buffer]:
-    """Answer a vector read with calls that block: one per object, by the thread that calls.
+class Deferred:
+    """A vector read that is done with calls that block, by the thread that asks for its result.
 
     Parameters
     ----------
@@ -80,9 +77,24 @@ def read_in_turn(
     requests
         What is wanted.
     """
-    groups = _by_object(requests)
-    answers = [get_ranges(name, *_extents(requests, some)) for name, some in groups.items()]
-    return _in_order(len(requests), groups, answers)
+
+    def __init__(
+        self,
+        get_ranges: Callable[[str, Sequence[int], Sequence[int]], list[Buffer]],
+        requests: Sequence[Request],
+    ) -> None:
+        self._get_ranges, self._requests = get_ranges, requests
+
+    def result(self) -> list[Buffer]:
+        """Read."""
+        requests, groups = self._requests, _by_object(self._requests)
+        answers = [
+            self._get_ranges(name, *_extents(requests, some)) for name, some in groups.items()
+        ]
+        return _in_order(len(requests), groups, answers)
+
+    def cancel(self) -> None:
+        """Do nothing: it has not begun."""
 
 
 def _by_object(requests: Sequence[Request]) -> dict[str, list[int]]:

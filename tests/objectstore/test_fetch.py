@@ -1,0 +1,140 @@
+"""Groups of ranges, used by several threads while what follows is under way."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from hepcache.errors import ObjectMissingError
+from hepcache.objectstore import rooms
+from hepcache.objectstore.fetch import Fetch
+from hepcache.objectstore.memory import MemoryStore
+from hepcache.objectstore.store import Request
+from hepcache.objectstore.together import Deferred
+
+DATA = np.random.default_rng(0).bytes(10_000)
+
+
+class Watched(MemoryStore):
+    """A store in memory that puts ranges where it is told to, and counts what is under way."""
+
+    def __init__(self, name):
+        super().__init__(f"ntpl+mem://{name}", name)
+        self.put("whole", DATA)
+        self.lock = threading.Lock()
+        self.under_way = self.most = self.requests = self.most_requests = self.cancelled = 0
+
+    def begin(self, requests, room):
+        with self.lock:
+            self.under_way += 1
+            self.requests += len(requests)
+            self.most = max(self.most, self.under_way)
+            self.most_requests = max(self.most_requests, self.requests)
+        return Watching(self, requests, room)
+
+
+class Watching(Deferred):
+    def __init__(self, store, requests, room):
+        super().__init__(store.get_ranges, requests)
+        self.store, self.requests, self.room = store, requests, room
+
+    def result(self):
+        found, left = [], self.room
+        for one in super().result():
+            into, left = left[: len(one)], left[len(one) :]
+            into[:] = np.frombuffer(one, np.uint8)
+            found.append(into.data)
+        with self.store.lock:
+            self.store.under_way -= 1
+            self.store.requests -= len(self.requests)
+        return found
+
+    def cancel(self):
+        self.store.cancelled += 1
+
+
+def groups_of(sizes, name="whole"):
+    places = iter(range(0, 10_000, 10))
+    return [[Request(name, next(places), 10) for _ in range(size)] for size in sizes]
+
+
+def test_every_group_is_used_once_with_its_bytes():
+    groups = groups_of([3, 1, 5] * 50)
+    used: dict[int, list[bytes]] = {}
+
+    def use(number, found):
+        assert number not in used
+        used[number] = [bytes(one) for one in found]
+
+    store = Watched("fetch-all")
+    fetch = Fetch(store, groups, use, ahead=4, requests_ahead=100)
+    fetch.result()
+    fetch.result()
+    expected = [[DATA[one.start : one.start + 10] for one in group] for group in groups]
+    assert [used[number] for number in range(len(groups))] == expected
+    assert 1 < store.most <= 4 + 2 * threading.active_count()
+
+
+def test_no_more_is_under_way_than_was_said():
+    store = Watched("fetch-few")
+    threads: set[int] = set()
+
+    def use(_, __):
+        threads.add(threading.get_ident())
+
+    Fetch(store, groups_of([10] * 60), use, ahead=50, requests_ahead=25).result()
+    # A thread's own group, and two others behind each one.
+    assert store.most_requests <= 30 + 10 * len(threads)
+    Fetch(store, [], use, ahead=4, requests_ahead=4).result()
+
+
+def test_what_fails_ends_the_rest():
+    store = Watched("fetch-bad")
+    groups = groups_of([1] * 5) + groups_of([1], "gone") + groups_of([1] * 500)
+    used: list[int] = []
+    fetch = Fetch(store, groups, lambda number, _: used.append(number), 4, 100)
+    for _ in range(2):
+        with pytest.raises(ObjectMissingError, match="gone"):
+            fetch.result()
+    fetch.wait()
+    assert 5 not in used
+    assert len(used) < 500
+    # All that was begun has been used, has failed, or is not wanted any more.
+    assert store.under_way == 1 + store.cancelled
+
+
+def test_nothing_is_used_after_a_cancel():
+    started, go = threading.Event(), threading.Event()
+    used: list[int] = []
+
+    def use(number, _):
+        used.append(number)
+        started.set()
+        go.wait(timeout=60)
+
+    fetch = Fetch(Watched("fetch-cancelled"), groups_of([1] * 500), use, 4, 100)
+    started.wait(timeout=60)
+    threading.Timer(0.05, go.set).start()
+    fetch.cancel()
+    count = len(used)
+    assert count < 500
+    fetch.wait()
+    assert len(used) == count
+
+
+def test_memory_is_used_again_but_not_by_two():
+    first, second = rooms.take(1000), rooms.take(1000)
+    assert first.nbytes >= 1000
+    assert not np.shares_memory(first, second)
+    rooms.give(first)
+    assert rooms.take(900) is first
+    assert rooms.take(900) is not second
+
+
+def test_little_memory_is_kept():
+    many = [rooms.take(8 << 20) for _ in range(12)]
+    for one in many:
+        rooms.give(one)
+    again = [rooms.take(8 << 20) for _ in range(12)]
+    kept = sum(any(one is other for other in many) for one in again)
+    assert 0 < kept <= 8
