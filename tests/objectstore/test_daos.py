@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,24 +13,8 @@ from tests.objectstore.contract import StoreContract
 
 from hepcache.errors import ConfigurationError, ObjectAccessError, ObjectMissingError
 from hepcache.objectstore import Store, open_store
-from hepcache.objectstore.libdaos import library
 
-COMPILER = shutil.which("cc")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="the stand-in for libdaos needs cc")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    path = tmp_path_factory.mktemp("daos") / "libdaos.so"
-    source = Path(__file__).with_name("libdaos.c")
-    subprocess.run(
-        [str(COMPILER), "-shared", "-fPIC", "-O1", "-pthread", "-o", path, source], check=True
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEPCACHE_LIBDAOS", str(path))
-        library.cache_clear()
-        yield
-    library.cache_clear()
+pytestmark = pytest.mark.usefixtures("daos")
 
 
 class TestDaos(StoreContract):

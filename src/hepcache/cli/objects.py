@@ -26,7 +26,7 @@ Uri = Annotated[
     str,
     typer.Argument(
         metavar="URI",
-        help="ntpl+s3+https://host/bucket/path, rados://pool/path, daos://pool/container, "
+        help="ntpl+s3+https://host/bucket/path, rados://pool/path, daos://pool/container/name, "
         "ntpl+file:///directory. Options stand behind a question mark.",
     ),
 ]
@@ -37,8 +37,13 @@ def put(
     files: Annotated[list[Path], typer.Argument(help="ROOT files; several become one ntuple.")],
     uri: Uri,
     mapping: Annotated[
-        str, typer.Option(help="Objects: one per cluster, cluster_column, page or file.")
-    ] = "cluster",
+        str,
+        typer.Option(
+            help="Objects: one per cluster, cluster_column, page or file "
+            "(default: cluster; on DAOS cluster_column, as ROOT does).",
+            show_default=False,
+        ),
+    ] = "",
     tree: Annotated[str | None, typer.Option(help="Name in the files (default: Events).")] = None,
     convert: Annotated[
         bool, typer.Option("--convert", help="Make an RNTuple of a TTree on the way.")

@@ -11,14 +11,26 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import xxhash
 
 from hepcache.errors import ObjectDamagedError
+from hepcache.objectstore.store import Store
 
-__all__ = ["BELOW", "BESIDE", "FORMAT_VERSION", "Anchor", "Link", "object_name"]
+__all__ = [
+    "BELOW",
+    "BESIDE",
+    "FORMAT_VERSION",
+    "IN_ANCHOR",
+    "Anchor",
+    "Link",
+    "first_free",
+    "numbered",
+    "object_name",
+]
 
 FORMAT_VERSION = (1, 0, 0, 2)
 """Epoch, major, minor and patch of the RNTuple format that we write."""
@@ -28,6 +40,9 @@ BELOW = "${baseurl}/${objid}"
 
 BESIDE = "${baseurl}.pages/${objid}"
 """Objects beside the URI: for gateways that keep objects as files."""
+
+IN_ANCHOR = -2
+"""In place of an object's number: in the object at the URI, behind the anchor."""
 
 _VERSION = 0
 _EPOCHS = ("formatVersionEpoch", "formatVersionMajor", "formatVersionMinor", "formatVersionPatch")
@@ -149,6 +164,8 @@ def object_name(template: str, number: int, store: str = "") -> str:
     >>> object_name(BELOW, 12), object_name(BESIDE, 12)
     ('12', '.pages/12')
     """
+    if number == IN_ANCHOR:
+        return ""
     rest = template.removeprefix("${baseurl}")
     plain = rest.replace("${objid}", "")
     if rest == template or plain == rest or rest[0] not in "/." or ".." in plain or "$" in plain:
@@ -156,6 +173,20 @@ def object_name(template: str, number: int, store: str = "") -> str:
             store, "", f"the anchor's template {template!r} names no objects of this store"
         )
     return rest.replace("${objid}", str(number)).removeprefix("/")
+
+
+def first_free(store: Store, template: str) -> int:
+    """Return a number above those of all objects that a template names in a store."""
+    return max(numbered(store, template), default=-1) + 1
+
+
+def numbered(store: Store, template: str) -> Iterator[int]:
+    """Yield the numbers of the objects that a template names in a store."""
+    head, _, tail = object_name(template, 0).rpartition("0")
+    for name, _ in store.list(head):
+        digits = name.removeprefix(head).removesuffix(tail)
+        if digits.isdecimal() and name == object_name(template, int(digits)):
+            yield int(digits)
 
 
 def _link_fields(which: str, link: Link) -> dict[str, int]:

@@ -17,9 +17,8 @@ from hepcache.fileset.describe import describe_rntuple
 from hepcache.fileset.freshness import Freshness
 from hepcache.fileset.model import FileRecord
 from hepcache.fileset.paths import without_credentials
-from hepcache.objectstore.anchor import Anchor
 from hepcache.objectstore.background import run
-from hepcache.objectstore.metadata import Metadata, load_metadata
+from hepcache.objectstore.metadata import Metadata, load_metadata, read_anchor
 from hepcache.objectstore.pagelist import CHECKSUM_BYTES
 from hepcache.objectstore.store import Request, Store, open_store
 
@@ -45,7 +44,7 @@ def examine(
 
     def ask(store: Store) -> tuple[FileRecord, Freshness]:
         data = store.get("")
-        metadata = load_metadata(store, Anchor.from_json(data, store.uri))
+        metadata = load_metadata(store, read_anchor(data, store.uri))
         fresh = Freshness(len(data), validator_of(store, data, metadata), settled=True)
         name = metadata.schema.name
         if tree is not None and tree.strip("/").partition(";")[0] != name:
@@ -71,7 +70,7 @@ def validator_of(store: Store, anchor: bytes, metadata: Metadata | None = None) 
     metadata
         The envelopes, if they have been read.
     """
-    parsed = Anchor.from_json(anchor, store.uri)
+    parsed = read_anchor(anchor, store.uri)
     digest = xxhash.xxh3_128(anchor)
     if not parsed.uuid:
         metadata = metadata or load_metadata(store, parsed)

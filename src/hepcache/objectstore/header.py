@@ -14,9 +14,16 @@ from typing import Any
 import awkward as ak
 
 from hepcache.errors import ConfigurationError
-from hepcache.objectstore.frames import EnvelopeKind, envelope, list_frame, record_frame, string
+from hepcache.objectstore.frames import (
+    EnvelopeKind,
+    envelope,
+    list_frame,
+    opened_envelope,
+    record_frame,
+    string,
+)
 
-__all__ = ["ColumnSpec", "HeaderSpec", "describe"]
+__all__ = ["ColumnSpec", "HeaderSpec", "describe", "renamed"]
 
 _FIELD, _COLUMN = struct.Struct("<IIIHH"), struct.Struct("<HHIHH")
 _LEAF, _COLLECTION, _RECORD, _VARIANT = range(4)
@@ -140,6 +147,31 @@ def describe(form: ak.forms.RecordForm, *, split: bool) -> HeaderSpec:
     for name, content in zip(form.fields, form.contents, strict=True):
         _add(spec, content, name, None, name)
     return spec
+
+
+def renamed(header: bytes, name: str) -> bytes:
+    """Return a header's envelope with another name of the ntuple.
+
+    Parameters
+    ----------
+    header
+        The envelope, decompressed.
+    name
+        The name.
+
+    Raises
+    ------
+    ValueError
+        The header is damaged.
+    """
+    payload = opened_envelope(EnvelopeKind.HEADER, memoryview(header))
+    place = 8
+    # The feature flags go on while their highest bit is set.
+    while payload[place - 1] & 0x80:
+        place += 8
+    behind = place + 4 + int.from_bytes(payload[place : place + 4], "little")
+    new = bytes(payload[:place]) + string(name) + bytes(payload[behind:])
+    return envelope(EnvelopeKind.HEADER, new)
 
 
 def _add(spec: HeaderSpec, form: Any, name: str, parent: int | None, path: str) -> None:

@@ -96,6 +96,13 @@ _CALLS: dict[str, list[Any]] = {
     "daos_obj_punch_dkeys": [
         _HANDLE, _HANDLE, c_uint64, c_uint, POINTER(IoVector), c_void_p
     ],
+    "daos_obj_punch_akeys": [
+        _HANDLE, _HANDLE, c_uint64, POINTER(IoVector), c_uint, POINTER(IoVector), c_void_p
+    ],
+    "daos_obj_list_akey": [
+        _HANDLE, _HANDLE, POINTER(IoVector), POINTER(c_uint32), POINTER(KeyDescriptor),
+        POINTER(Sgl), c_void_p, c_void_p,
+    ],
     "daos_obj_list_dkey": [
         _HANDLE, _HANDLE, POINTER(c_uint32), POINTER(KeyDescriptor), POINTER(Sgl), c_void_p,
         c_void_p,

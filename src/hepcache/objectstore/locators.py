@@ -2,7 +2,9 @@
 
 Layout: RNTuple Binary Format Specification 1.0, "Locators and Envelope
 Links". Types 2 (an object's number) and 3 (a number, and a byte in the
-object) are ROOT's, which the specification does not describe yet.
+object) are ROOT's, which the specification does not describe yet. ROOT's DAOS
+backend of some releases put several pages into one value, a "cage": a flag in
+the locator says so, and the upper half of the number is the byte in it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ IN_FILE = -1
 _HEAD, _SIZE_32, _SIZE_64 = struct.Struct("<i"), struct.Struct("<I"), struct.Struct("<Q")
 _LARGE, _TWO = struct.Struct("<QQ"), struct.Struct("<II")
 _MOST_32 = (1 << 32) - 1
+_CAGED = 1 << 16
 
 
 class LocatorKind(IntEnum):
@@ -93,6 +96,8 @@ def unpack_locator(data: bytes | memoryview, position: int) -> tuple[Locator, in
     payload += sized.size
     if kind == LocatorKind.OBJECT:
         (number,) = _SIZE_64.unpack_from(data, payload)
+        if -head & _CAGED:
+            return Locator(number & _MOST_32, number >> 32, nbytes), end
         return Locator(number, 0, nbytes), end
     number, offset = _TWO.unpack_from(data, payload)
     return Locator(number, offset, nbytes), end

@@ -16,14 +16,16 @@ from hepcache.objectstore.background import begun
 from hepcache.objectstore.compression import decompressed
 from hepcache.objectstore.footer import ClusterGroup, Footer, unpack_footer
 from hepcache.objectstore.frames import EnvelopeKind, opened_envelope
-from hepcache.objectstore.pagelist import Cluster, unpack_page_list
+from hepcache.objectstore.pagelist import Cluster, ColumnPages, unpack_page_list
+from hepcache.objectstore.rootanchor import unpack_anchor
+from hepcache.objectstore.rootkeys import KEYS, numbered_footer, numbered_pages
 from hepcache.objectstore.schema import Schema
 from hepcache.objectstore.store import Request, Store
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Metadata", "load_metadata"]
+__all__ = ["Metadata", "load_metadata", "read_anchor"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,26 @@ class Metadata:
         return self.anchor.uuid or str(uuid.UUID(bytes=self.digest))
 
 
+def read_anchor(data: bytes, store: str) -> Anchor:
+    """Return the anchor that is in the object at a store's URI.
+
+    Parameters
+    ----------
+    data
+        The object.
+    store
+        The URI, for messages.
+
+    Raises
+    ------
+    ObjectDamagedError
+        The object is no anchor, of an unknown version, or damaged.
+    """
+    # ROOT's anchor in DAOS begins with a small 64-bit number; JSON has no such byte.
+    binary = len(data) >= 8 and not data[7]
+    return unpack_anchor(data, store) if binary else Anchor.from_json(data, store)
+
+
 def load_metadata(
     store: Store, anchor: Anchor | None = None, name_of: Callable[[int], str] | None = None
 ) -> Metadata:
@@ -94,7 +116,7 @@ def load_metadata(
         message names it.
     """
     if anchor is None:
-        anchor = Anchor.from_json(store.get(""), store.uri)
+        anchor = read_anchor(store.get(""), store.uri)
     if name_of is None:
         name_of = partial(object_name, anchor.template, store=store.uri)
     found = _read(store, [_request(one, name_of) for one in (anchor.header, anchor.footer)])
@@ -103,12 +125,13 @@ def load_metadata(
     footer_data = _plain(store, name_of, anchor.footer, last, EnvelopeKind.FOOTER)
     try:
         footer = unpack_footer(opened_envelope(EnvelopeKind.FOOTER, memoryview(footer_data)))
+        footer = numbered_footer(footer) if anchor.template == KEYS else footer
         schema = Schema(header, footer.extension)
         _check(footer.header_checksum == schema.header_checksum, "header and footer don't match")
     except (ValueError, NotImplementedError) as error:
         raise ObjectDamagedError(store.uri, name_of(anchor.footer.object), str(error)) from error
     lists = _page_lists(store, name_of, footer.groups)
-    clusters = _clusters(store, footer, lists)
+    clusters = _clusters(store, footer, lists, keyed=anchor.template == KEYS)
     checksums = [int.from_bytes(one[-8:], "little") for one in (footer_data, *lists)]
     schema.add_clusters(clusters, checksums)
     digest = xxhash.xxh3_128(header + footer_data)
@@ -131,12 +154,17 @@ def _page_lists(
     ]
 
 
-def _clusters(store: Store, footer: Footer, lists: list[bytes]) -> tuple[Cluster, ...]:
+def _clusters(
+    store: Store, footer: Footer, lists: list[bytes], *, keyed: bool
+) -> tuple[Cluster, ...]:
     clusters: list[Cluster] = []
     try:
         for group, data in zip(footer.groups, lists, strict=True):
             payload = opened_envelope(EnvelopeKind.PAGE_LIST, memoryview(data))
-            checksum, found = unpack_page_list(payload)
+            # ROOT numbers clusters in the order of the footer and its page lists.
+            before = len(clusters)
+            how = (partial(_keyed, before),) if keyed else ()
+            checksum, found = unpack_page_list(payload, *how)
             fits = checksum == footer.header_checksum and len(found) == group.clusters
             _check(fits, "a page list belongs to another ntuple")
             clusters += found
@@ -148,6 +176,10 @@ def _clusters(store: Store, footer: Footer, lists: list[bytes]) -> tuple[Cluster
     except ValueError as error:
         raise ObjectDamagedError(store.uri, "", str(error)) from error
     return tuple(clusters)
+
+
+def _keyed(before: int, pages: ColumnPages, cluster: int, column: int) -> ColumnPages:
+    return numbered_pages(pages, before + cluster, column)
 
 
 def _check(good: bool, problem: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from hepcache.errors import ConfigurationError, ObjectStoreError
-from hepcache.objectstore.anchor import BESIDE, Anchor, Link, object_name
+from hepcache.objectstore.anchor import BESIDE, Anchor, Link, first_free, object_name
 from hepcache.objectstore.compression import Compression, compressed
 from hepcache.objectstore.footer import EMPTY_EXTENSION, ClusterGroup, Footer, pack_footer
 from hepcache.objectstore.locators import Locator
@@ -28,13 +28,14 @@ from hepcache.objectstore.store import Store
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["MAPPINGS", "ObjectWriter", "SealedColumn", "SealedPage"]
+__all__ = ["ENVELOPES", "MAPPINGS", "ObjectWriter", "SealedColumn", "SealedPage"]
 
 MAPPINGS = ("cluster", "cluster_column", "page", "file")
 """Ways to lay pages in objects."""
 
 _MOST_OFFSET = (1 << 32) - 1  # that ROOT's locator of type 3 can tell
-_ENVELOPES = Compression("zstd", 3)
+ENVELOPES = Compression("zstd", 3)
+"""How envelopes are compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +130,11 @@ class ObjectWriter:
         self._number = first_free(store, template)
         self._first_elements: list[int] = []
         self._clusters: list[Cluster] = []
-        self._entries = 0
+        self._entries = self._column = 0
         # The object that is being filled: its number, its pages, its bytes.
         self._open: tuple[int, list[Buffer], int] | None = None
         self.nbytes = 0
-        self._header_link = self._envelope(header)
+        self._put_header()
 
     @property
     def entries(self) -> int:
@@ -155,6 +156,7 @@ class ObjectWriter:
         found = []
         self._first_elements += [0] * (len(columns) - len(self._first_elements))
         for number, column in enumerate(columns):
+            self._column = number
             if self._mapping == "cluster_column":
                 self._flush()
                 places.clear()
@@ -179,28 +181,32 @@ class ObjectWriter:
         try:
             self._flush()
             checksum = int.from_bytes(self._header[-8:], "little")
-            groups = []
-            if self._clusters:
-                pages = pack_page_list(checksum, self._clusters, whole=self._mapping == "page")
-                link = self._envelope(pages)
-                locator = Locator(link.object, 0, link.nbytes)
-                count = len(self._clusters)
-                groups.append(ClusterGroup(0, self._entries, count, len(pages), locator))
-            footer = pack_footer(Footer(checksum, extension, tuple(groups)))
-            link = self._envelope(footer)
-            for put in self._puts:
-                put.result()
-            anchor = Anchor(
-                self._header_link, link, self._template, self._mapping, str(uuid.uuid4())
-            )
-            self._store.put_anchor("", anchor.to_json())
-            return anchor
+            groups = (self._group(checksum),) if self._clusters else ()
+            return self._anchored(pack_footer(Footer(checksum, extension, groups)))
         finally:
             self._pool.shutdown(cancel_futures=True)
 
     def abort(self) -> None:
         """Stop; no anchor is written, so that nothing is seen of what was put."""
         self._pool.shutdown(cancel_futures=True)
+
+    def _put_header(self) -> None:
+        self._header_link = self._envelope(self._header)
+
+    def _group(self, checksum: int) -> ClusterGroup:
+        """Write the page list."""
+        pages = pack_page_list(checksum, self._clusters, whole=self._mapping == "page")
+        link = self._envelope(pages)
+        locator = Locator(link.object, 0, link.nbytes)
+        return ClusterGroup(0, self._entries, len(self._clusters), len(pages), locator)
+
+    def _anchored(self, footer: bytes) -> Anchor:
+        """Write the footer and, when everything else is stored, the anchor."""
+        link = self._envelope(footer)
+        self._wait()
+        anchor = Anchor(self._header_link, link, self._template, self._mapping, str(uuid.uuid4()))
+        self._store.put_anchor("", anchor.to_json())
+        return anchor
 
     def _place(self, page: SealedPage, places: dict[tuple[int, int], Locator]) -> Locator:
         """Return where a page goes; equal ones of a cluster are stored once."""
@@ -222,7 +228,7 @@ class ObjectWriter:
             )  # fmt: skip
         if self._open is not None and self._open[2] + len(data) > self._most:
             self._flush()
-        number, parts, size = self._open or (self._next(), [], 0)
+        number, parts, size = self._open or (self._object_number(), [], 0)
         parts.append(data)
         self._open = number, parts, size + len(data)
         return Locator(number, size, len(data))
@@ -245,10 +251,14 @@ class ObjectWriter:
         )  # fmt: skip
 
     def _envelope(self, data: bytes) -> Link:
-        packed = compressed(data, _ENVELOPES)
+        packed = compressed(data, ENVELOPES)
         number = self._next()
         self._put(number, packed)
         return Link(number, 0, len(packed), len(data))
+
+    def _object_number(self) -> int:
+        """Return the number of the next object that has pages."""
+        return self._next()
 
     def _next(self) -> int:
         self._number += 1
@@ -263,6 +273,10 @@ class ObjectWriter:
         job.add_done_callback(lambda _: self._room.release())
         self._puts.append(job)
 
+    def _wait(self) -> None:
+        for put in self._puts:
+            put.result()
+
     def _raise_failures(self) -> None:
         under_way = []
         for put in self._puts:
@@ -271,17 +285,3 @@ class ObjectWriter:
             else:
                 under_way.append(put)
         self._puts = under_way
-
-
-def first_free(store: Store, template: str) -> int:
-    """Return a number above those of all objects that a template names in a store."""
-    return max(numbered(store, template), default=-1) + 1
-
-
-def numbered(store: Store, template: str) -> Iterator[int]:
-    """Yield the numbers of the objects that a template names in a store."""
-    head, _, tail = object_name(template, 0).rpartition("0")
-    for name, _ in store.list(head):
-        digits = name.removeprefix(head).removesuffix(tail)
-        if digits.isdecimal() and name == object_name(template, int(digits)):
-            yield int(digits)

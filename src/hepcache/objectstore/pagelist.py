@@ -7,7 +7,7 @@ column's pages are kept as arrays, because there may be a million of them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
@@ -98,11 +98,19 @@ class Cluster:
     columns: Sequence[ColumnPages]
 
 
+Numbered = Callable[[ColumnPages, int, int], ColumnPages]
+"""What makes pages of a column, of a cluster's and the column's number, pages whose
+objects have numbers."""
+
+
 class _Columns(Sequence[ColumnPages]):
     """The columns of a cluster, each parsed when it is first asked for."""
 
-    def __init__(self, data: memoryview, places: Sequence[int]) -> None:
+    def __init__(
+        self, data: memoryview, places: Sequence[int], cluster: int, numbered: Numbered
+    ) -> None:
         self._data, self._places = data, places
+        self._cluster, self._numbered = cluster, numbered
         self._parsed: dict[int, ColumnPages] = {}
 
     @overload
@@ -113,7 +121,8 @@ class _Columns(Sequence[ColumnPages]):
         if isinstance(index, slice):
             return [self[one] for one in range(len(self))[index]]
         if index not in self._parsed:
-            self._parsed[index] = _unpacked(self._data, self._places[index])
+            pages = _unpacked(self._data, self._places[index])
+            self._parsed[index] = self._numbered(pages, self._cluster, index)
         return self._parsed[index]
 
     def __len__(self) -> int:
@@ -159,13 +168,18 @@ def _packed(column: ColumnPages, whole: bool) -> bytes:
     return list_frame(items, struct.pack("<qI", column.first_element, column.compression))
 
 
-def unpack_page_list(payload: memoryview) -> tuple[int, list[Cluster]]:
+def unpack_page_list(
+    payload: memoryview, numbered: Numbered = lambda pages, *_: pages
+) -> tuple[int, list[Cluster]]:
     """Return the header's checksum, and the clusters; their pages are parsed when asked for.
 
     Parameters
     ----------
     payload
         What is in the envelope.
+    numbered
+        Called with a column's pages, the cluster's place in the list and the column's
+        in the cluster, where locators alone don't tell the objects' numbers.
 
     Raises
     ------
@@ -181,8 +195,8 @@ def unpack_page_list(payload: memoryview) -> tuple[int, list[Cluster]]:
         if any(entries >> 56 & 1 for _, entries in first):
             raise ValueError("clusters that are sharded over page lists can't be read")
         return checksum, [
-            Cluster(start, entries & _ENTRIES, _Columns(payload, places))
-            for (start, entries), places in zip(first, columns, strict=True)
+            Cluster(start, entries & _ENTRIES, _Columns(payload, places, number, numbered))
+            for number, ((start, entries), places) in enumerate(zip(first, columns, strict=True))
         ]
     except (struct.error, IndexError) as error:
         raise ValueError(f"the page list is damaged: {error}") from error

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from hepcache.errors import ObjectDamagedError, ObjectMissingError
-from hepcache.objectstore.anchor import object_name
-from hepcache.objectstore.objects import first_free
+from hepcache.objectstore.anchor import first_free, object_name
+from hepcache.objectstore.rootanchor import RootKeys
 from hepcache.objectstore.store import Request, Store
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class ResumedStore:
     ----------
     kept_bytes
         Bytes that were there already.
+    root_keys
+        The store's, if it has ROOT's keys.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ResumedStore:
     ) -> None:
         self._store, self._template, self._every = store, template, every_bytes
         self.uri, self.limit, self.kept_bytes = store.uri, store.limit, 0
+        self.root_keys: RootKeys | None = getattr(store, "root_keys", None)
         self._lock, self._saving = threading.Lock(), threading.Lock()
         self._unsaved = self._total = 0
         self._stored: dict[str, tuple[int, str]] = {}

@@ -18,6 +18,7 @@ from hepcache.objectstore.compression import parse_compression
 from hepcache.objectstore.flatten import flattened, packed
 from hepcache.objectstore.header import ColumnSpec, describe
 from hepcache.objectstore.objects import ObjectWriter, SealedColumn, SealedPage
+from hepcache.objectstore.rootwriter import open_writer
 from hepcache.objectstore.seal import seal
 from hepcache.objectstore.store import Store, open_store
 
@@ -31,7 +32,8 @@ class WriteOptions:
     Attributes
     ----------
     mapping
-        ``"cluster"``, ``"cluster_column"``, ``"page"`` or ``"file"``.
+        ``"cluster"``, ``"cluster_column"``, ``"page"`` or ``"file"``; ``""`` for
+        what ROOT uses in the store, else ``"cluster"``.
     compression
         ``"zstd"``, ``"lz4"``, ``"zlib"``, ``"lzma"``, with a level behind a
         colon, or ``"none"``.
@@ -50,7 +52,7 @@ class WriteOptions:
         Objects on their way at a time.
     """
 
-    mapping: str = "cluster"
+    mapping: str = ""
     compression: str = "zstd"
     page_bytes: int = 1 << 20
     cluster_bytes: int = 64 << 20
@@ -158,6 +160,11 @@ class Sink:
         finally:
             self._end()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the objects that were put, but for the anchor."""
+        return 0 if self._writer is None else self._writer.nbytes
+
     def abort(self) -> None:
         """Stop; nothing will be seen of what was written."""
         if self._writer is not None:
@@ -184,7 +191,7 @@ class Sink:
         split = self.options.split
         spec = describe(form, split=self.options.compression != "none" if split is None else split)
         self._form, self._columns = form, spec.columns
-        self._writer = ObjectWriter(
+        self._writer = open_writer(
             self._store,
             spec.pack(self._name, self._description),
             mapping=self.options.mapping,

@@ -88,7 +88,9 @@ class Store(Protocol):
     and memory of at least that size, which the ranges may be put in. It
     begins with them as far as that needs no waiting, and returns a
     :class:`Pending`: what its bytes are decoded by waits for them, and no
-    other thread has to be woken in between.
+    other thread has to be woken in between. One where ROOT has keys of its
+    own has an attribute ``root_keys``, see
+    :class:`~hepcache.objectstore.rootanchor.RootKeys`.
 
     Attributes
     ----------
@@ -194,7 +196,7 @@ def open_store(uri: str, **options: Any) -> Store:
     uri
         ``ntpl+s3+https://host/bucket/path`` (or ``http``, as ROOT writes it),
         ``ntpl+s3://bucket/path`` (Amazon), ``ntpl+gs://``, ``ntpl+az://``,
-        ``rados://pool/path``, ``daos://pool/container``,
+        ``rados://pool/path``, ``daos://pool/container/name``,
         ``ntpl+file:///directory``, ``ntpl+mem://name``. Options may stand
         behind a question mark, but never credentials.
     **options

@@ -16,9 +16,9 @@ from hepcache import __version__
 from hepcache.errors import ConfigurationError, ObjectDamagedError
 from hepcache.objectstore.frames import EnvelopeKind, opened_envelope
 from hepcache.objectstore.metadata import Metadata
-from hepcache.objectstore.objects import ObjectWriter
 from hepcache.objectstore.resume import ResumedStore
 from hepcache.objectstore.rootfile import FileStore, file_metadata
+from hepcache.objectstore.rootwriter import laid_out, open_writer
 from hepcache.objectstore.sealed import sealed_cluster
 from hepcache.objectstore.sink import Sink, WriteOptions
 from hepcache.objectstore.store import Store
@@ -106,12 +106,15 @@ def put_files(
     if trees and not convert:
         problem = "an RNTuple; --convert (convert=True) makes one of a TTree"
         raise ConfigurationError("tree", problem, f"TTree {names[0][0]!r} in {files[0]}")
-    resumed = ResumedStore(store, _identity(files, names, options), options.template)
+    _, template = laid_out(store, options.mapping, options.template)
+    resumed = ResumedStore(store, _identity(files, names, options), template)
     parts = [(path, name) for path, (name, _) in zip(files, names, strict=True)]
     put = _convert if trees else _copy
     name, entries, clusters, nbytes = put(resumed, parts, options, progress)
     if check:
         resumed.check()
+    keys = resumed.root_keys
+    name = name if keys is None else keys.name
     return Put(name, entries, clusters, nbytes, resumed.kept_bytes, trees)
 
 
@@ -174,7 +177,7 @@ def _copy(
         if len(sources) > 1 and any(one.first_element for one in first.schema.columns):
             expected = "fields that are there from the first entry on, to join files"
             raise ConfigurationError(f"ntuple in {parts[0][0]}", expected, "fields added later")
-        writer = ObjectWriter(
+        writer = open_writer(
             store, first.header, mapping=options.mapping, template=options.template,
             object_bytes=options.object_bytes, puts=options.puts,
         )  # fmt: skip
@@ -228,5 +231,4 @@ def _convert(
     except BaseException:
         sink.abort()
         raise
-    nbytes = sum(size for _, size in store.list())
-    return name, entries, 0, nbytes
+    return name, entries, 0, sink.nbytes

@@ -9,6 +9,7 @@ from hepcache.errors import ObjectDamagedError, ObjectMissingError, ObjectStoreE
 from hepcache.objectstore.anchor import BELOW, BESIDE, object_name
 from hepcache.objectstore.metadata import Metadata, load_metadata
 from hepcache.objectstore.resume import JOURNAL
+from hepcache.objectstore.rootkeys import KEYS
 from hepcache.objectstore.sealed import sealed_cluster
 from hepcache.objectstore.store import Store
 
@@ -47,7 +48,8 @@ def used_objects(metadata: Metadata) -> set[str]:
     for cluster in metadata.clusters:
         for column in cluster.columns:
             links += set(column.objects.tolist())
-    return {metadata.name_of(number) for number in set(links)}
+    # Header and footer may be in the anchor's object.
+    return {metadata.name_of(number) for number in set(links)} - {""}
 
 
 def verify(store: Store, progress: Callable[[int], None] | None = None) -> Verdict:
@@ -112,6 +114,8 @@ def find_orphans(store: Store, metadata: Metadata | None) -> Iterator[tuple[str,
     """
     used = used_objects(metadata) if metadata is not None else set()
     templates = {BELOW, BESIDE} if metadata is None else {metadata.anchor.template, BESIDE}
+    if hasattr(store, "root_keys"):
+        templates.add(KEYS)
     for template in sorted(templates):
         head, _, tail = object_name(template, 0).rpartition("0")
         for name, size in store.list(head):
