@@ -10,6 +10,7 @@ from hepcache.objectstore.ntuple import NTuple
 from hepcache.objectstore.objects import MAPPINGS, ObjectWriter
 from hepcache.objectstore.rootfile import open_in_file
 from hepcache.objectstore.sealed import sealed_cluster
+from hepcache.objectstore.transfer import put_files
 
 FILES = ["nano_dy_rntuple.root", "Run2012BC_DoubleMuParked_Muons_1000evts_rntuple_v1-0-0-0.root"]
 
@@ -30,6 +31,21 @@ def oracle(path):
     with uproot.open(path) as file:
         tree = file["Events"]
         yield tree.arrays(), tree
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nano_tree", "nano_dy", "nano_tt_v15"])
+def test_every_branch_of_a_converted_tree_is_what_uproot_reads(name, shared_data):
+    path = shared_data / "nanoaod" / f"{name}.root"
+    store = open_store(f"ntpl+mem://converted/{name}")
+    put = put_files(store, [path], convert=True)
+    with uproot.open(path) as file:
+        expected = file["Events"].arrays()
+    found = NTuple(store).arrays()
+    assert (put.entries, sorted(found.fields)) == (len(expected), sorted(expected.fields))
+    assert put.nbytes == sum(size for _, size in store.list(".pages/"))
+    wrong = [one for one in expected.fields if buffers(found[one]) != buffers(expected[one])]
+    assert not wrong
 
 
 def copied(ntuple, uri, mapping):
