@@ -44,7 +44,7 @@ def examine(
 
     def ask(store: Store) -> tuple[FileRecord, Freshness]:
         data = store.get("")
-        metadata = load_metadata(store, read_anchor(data, store.uri))
+        metadata = load_metadata(store, data)
         fresh = Freshness(len(data), validator_of(store, data, metadata), settled=True)
         name = metadata.schema.name
         if tree is not None and tree.strip("/").partition(";")[0] != name:
@@ -73,7 +73,7 @@ def validator_of(store: Store, anchor: bytes, metadata: Metadata | None = None) 
     parsed = read_anchor(anchor, store.uri)
     digest = xxhash.xxh3_128(anchor)
     if not parsed.uuid:
-        metadata = metadata or load_metadata(store, parsed)
+        metadata = metadata or load_metadata(store, anchor)
         digest.update(metadata.digest)
         for stamp in run(store.read(_stamps(metadata))):
             digest.update(stamp)

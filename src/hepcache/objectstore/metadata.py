@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from hepcache.errors import ObjectDamagedError
-from hepcache.objectstore.anchor import Anchor, Link, object_name
+from hepcache.objectstore.anchor import IN_ANCHOR, Anchor, Link, object_name
 from hepcache.objectstore.background import begun
 from hepcache.objectstore.compression import decompressed
 from hepcache.objectstore.footer import ClusterGroup, Footer, unpack_footer
@@ -96,7 +96,9 @@ def read_anchor(data: bytes, store: str) -> Anchor:
 
 
 def load_metadata(
-    store: Store, anchor: Anchor | None = None, name_of: Callable[[int], str] | None = None
+    store: Store,
+    anchor: Anchor | bytes | None = None,
+    name_of: Callable[[int], str] | None = None,
 ) -> Metadata:
     """Read an ntuple's envelopes.
 
@@ -105,7 +107,7 @@ def load_metadata(
     store
         Where it is.
     anchor
-        Its anchor, if the caller has it; else the object at the URI.
+        Its anchor, or the object at the URI, if the caller has it.
     name_of
         Names of objects; else by the anchor's template.
 
@@ -115,12 +117,18 @@ def load_metadata(
         An envelope is missing, damaged, or of a kind that we don't know; the
         message names it.
     """
-    if anchor is None:
-        anchor = read_anchor(store.get(""), store.uri)
+    data = b""
+    if not isinstance(anchor, Anchor):
+        data = store.get("") if anchor is None else anchor
+        anchor = read_anchor(data, store.uri)
     if name_of is None:
         name_of = partial(object_name, anchor.template, store=store.uri)
-    found = _read(store, [_request(one, name_of) for one in (anchor.header, anchor.footer)])
-    first, last = (memoryview(one) for one in found)
+    links = anchor.header, anchor.footer
+    if data and anchor.header.object == IN_ANCHOR:
+        first, last = (memoryview(data)[one.offset :][: one.nbytes] for one in links)
+    else:
+        found = _read(store, [_request(one, name_of) for one in links])
+        first, last = (memoryview(one) for one in found)
     header = _plain(store, name_of, anchor.header, first, EnvelopeKind.HEADER)
     footer_data = _plain(store, name_of, anchor.footer, last, EnvelopeKind.FOOTER)
     try:

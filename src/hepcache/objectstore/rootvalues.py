@@ -27,7 +27,7 @@ _INTEGERS = 4  # DAOS_OT_MULTI_UINT64
 _GAP = 64
 """Clusters in a row without a page, behind which none is looked for: a put has fewer objects
 on their way."""
-_TOGETHER = 128
+_TOGETHER, _TRIES = 128, 5
 
 
 class RootValues:
@@ -125,17 +125,18 @@ class RootValues:
         ObjectMissingError
             One isn't there.
         ObjectDamagedError
-            One was replaced meanwhile.
+            They were replaced at every try.
         """
-        sizes = self.sizes(keys)
-        for key, size in zip(keys, sizes, strict=True):
-            if not size:
-                raise ObjectMissingError(self._uri, key_name(key), f"there is no {key}")
-        data = [np.empty(size, np.uint8) for size in sizes]
-        if self._fetched(keys, data) != sizes:
-            problem = "it was replaced while it was read; read it again"
-            raise ObjectDamagedError(self._uri, key_name(keys[0]), problem)
-        return data
+        for _ in range(_TRIES):
+            sizes = self.sizes(keys)
+            for key, size in zip(keys, sizes, strict=True):
+                if not size:
+                    raise ObjectMissingError(self._uri, key_name(key), f"there is no {key}")
+            data = [np.empty(size, np.uint8) for size in sizes]
+            if self._fetched(keys, data) == sizes:
+                return data
+        problem = "it is replaced again and again while it is read"
+        raise ObjectDamagedError(self._uri, key_name(keys[0]), problem)
 
     def sizes(self, keys: Sequence[Key]) -> list[int]:
         """Return the sizes of values of one distribution key; 0 where there is none."""

@@ -71,7 +71,7 @@ class Sink:
     store
         Where to: a store or a URI.
     name
-        The ntuple's name.
+        The ntuple's name; the store's, where ROOT finds it by that (DAOS).
     options
         How.
     description
