@@ -19,6 +19,7 @@ from hepcache.errors import (
     ObjectStoreError,
 )
 from hepcache.objectstore import Store, open_store
+from hepcache.objectstore.anchor import object_name, object_number
 from hepcache.objectstore.catalogued import examine, look
 from hepcache.objectstore.export import get_file
 from hepcache.objectstore.metadata import load_metadata
@@ -27,12 +28,15 @@ from hepcache.objectstore.objects import MAPPINGS
 from hepcache.objectstore.resume import JOURNAL
 from hepcache.objectstore.rootfile import FileStore, file_metadata
 from hepcache.objectstore.rootkeys import (
+    KEYS,
     Key,
     first_page,
+    key_name,
     key_named,
     key_of,
     list_number,
     ntuple_index,
+    number_of,
     page_number,
 )
 from hepcache.objectstore.sealed import sealed_cluster
@@ -116,13 +120,20 @@ def test_numbers_stand_for_keys() -> None:
         number = page_number(key.attribute, key.low, key.distribution)
         assert 0 <= number < 2**63
         assert key_of(number) == key
-        assert key_named(f".root/{number}") == key
-    assert key_of(list_number(7)) == Key(rootlayout.PAGE_LISTS, rootlayout.DKEY, 7)
+        assert number_of(key) == number
+        assert key_named(key_name(key)) == key
+        assert object_number(KEYS, object_name(KEYS, number)) == number
+    pages = Key(rootlayout.PAGE_LISTS, rootlayout.DKEY, 7)
+    assert key_of(list_number(7)) == pages == key_named(".root/lists/7")
+    assert key_name(pages) == ".root/lists/7"
     for page, cluster, column in ((2**28, 0, 0), (0, 2**19 - 1, 0), (0, 0, 2**16)):
         with pytest.raises(ValueError, match="there can be"):
             page_number(page, cluster, column)
     assert (first_page(0), first_page(page_number(4, 0, 0) + 1)) == (0, 5)
-    assert key_named(".root/x") is None
+    for name in ("x", "1", "1/2", "1/2/3/4", "lists/1/2/3", "1/2/x", f"{2**64 - 1}/1/1", "1//2"):
+        assert key_named(f".root/{name}") is None
+    # Another program's keys have names, too, but no number.
+    assert object_number(KEYS, f".root/1/2/{2**40}") is None
 
 
 def test_what_we_write_has_roots_keys_and_bytes(
@@ -350,6 +361,7 @@ def test_damage_is_found_and_named(store: Store, damage: str) -> None:
     write_array(store, "zee", events(3), WriteOptions(page_bytes=4096))
     metadata = load_metadata(store)
     name = metadata.name_of(int(metadata.clusters[0].columns[1].objects[1]))
+    assert name == ".root/0/1/7"
     data = bytearray(store.get(name))
     data[len(data) // 2] ^= 4
     store.delete([name])

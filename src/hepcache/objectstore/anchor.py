@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import xxhash
 
 from hepcache.errors import ObjectDamagedError
+from hepcache.objectstore.rootkeys import KEYS, PREFIX, key_name, key_named, key_of, number_of
 from hepcache.objectstore.store import Store
 
 __all__ = [
@@ -28,8 +28,9 @@ __all__ = [
     "Anchor",
     "Link",
     "first_free",
-    "numbered",
     "object_name",
+    "object_number",
+    "place_of",
 ]
 
 FORMAT_VERSION = (1, 0, 0, 2)
@@ -166,6 +167,8 @@ def object_name(template: str, number: int, store: str = "") -> str:
     """
     if number == IN_ANCHOR:
         return ""
+    if template == KEYS:
+        return key_name(key_of(number))
     rest = template.removeprefix("${baseurl}")
     plain = rest.replace("${objid}", "")
     if rest == template or plain == rest or rest[0] not in "/." or ".." in plain or "$" in plain:
@@ -175,18 +178,36 @@ def object_name(template: str, number: int, store: str = "") -> str:
     return rest.replace("${objid}", str(number)).removeprefix("/")
 
 
+def object_number(template: str, name: str) -> int | None:
+    """Return the number of the object that has a name; ``None`` if a template names it not.
+
+    Examples
+    --------
+    >>> object_number(BESIDE, ".pages/12"), object_number(BELOW, ".pages/12")
+    (12, None)
+    """
+    if template == KEYS:
+        try:
+            key = key_named(name)
+            return number_of(key) if key is not None else None
+        except ValueError:
+            return None
+    head, _, tail = object_name(template, 0).rpartition("0")
+    digits = name.removeprefix(head).removesuffix(tail)
+    good = digits.isdecimal() and name == object_name(template, int(digits))
+    return int(digits) if good else None
+
+
+def place_of(template: str) -> str:
+    """Return what the names of all objects begin with, to list them."""
+    return PREFIX if template == KEYS else object_name(template, 0).rpartition("0")[0]
+
+
 def first_free(store: Store, template: str) -> int:
     """Return a number above those of all objects that a template names in a store."""
-    return max(numbered(store, template), default=-1) + 1
-
-
-def numbered(store: Store, template: str) -> Iterator[int]:
-    """Yield the numbers of the objects that a template names in a store."""
-    head, _, tail = object_name(template, 0).rpartition("0")
-    for name, _ in store.list(head):
-        digits = name.removeprefix(head).removesuffix(tail)
-        if digits.isdecimal() and name == object_name(template, int(digits)):
-            yield int(digits)
+    names = (name for name, _ in store.list(place_of(template)))
+    numbers = (object_number(template, name) for name in names)
+    return max((one for one in numbers if one is not None), default=-1) + 1
 
 
 def _link_fields(which: str, link: Link) -> dict[str, int]:

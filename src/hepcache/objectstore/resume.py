@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from hepcache.errors import ObjectDamagedError, ObjectMissingError
-from hepcache.objectstore.anchor import first_free, object_name
+from hepcache.objectstore.anchor import first_free, object_number, place_of
 from hepcache.objectstore.rootanchor import RootKeys
 from hepcache.objectstore.store import Request, Store
 
@@ -64,10 +64,9 @@ class ResumedStore:
         self._lock, self._saving = threading.Lock(), threading.Lock()
         self._unsaved = self._total = 0
         self._stored: dict[str, tuple[int, str]] = {}
-        self._head = object_name(template, 0).rpartition("0")[0]
         found = _journal(store)
         if found.get("identity") == identity:
-            there = dict(store.list(self._head))
+            there = dict(store.list(place_of(template)))
             self._known = {
                 name: (size, digest)
                 for name, (size, digest) in found["objects"].items()
@@ -116,10 +115,9 @@ class ResumedStore:
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield objects, but none of the put that goes on."""
-        later = self._first
         for name, size in self._store.list(prefix):
-            digits = name.removeprefix(self._head)
-            if not (digits.isdecimal() and int(digits) >= later):
+            number = object_number(self._template, name)
+            if number is None or number < self._first:
                 yield name, size
 
     def delete(self, names: Sequence[str]) -> None:

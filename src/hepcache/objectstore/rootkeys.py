@@ -16,9 +16,10 @@ ROOT finds it. Locators are of type 2 and say only the attribute key; older
 releases joined pages of a column in one value (a "cage"), see
 :mod:`hepcache.objectstore.locators`.
 
-Here page and page list get one number each, which makes the name of an
-object as everywhere else. Anchor, header and footer are one object of a store,
-since DAOS stores and reads attribute keys of one distribution key together.
+A page is called ``.root/CLUSTER/COLUMN/PAGE`` in a store, a page list
+``.root/lists/NUMBER``; like all objects they have one number each as well.
+Anchor, header and footer are one object of a store, since DAOS stores and reads
+attribute keys of one distribution key together.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ PREFIX = ".root/"
 """What names that stand for ROOT's keys begin with."""
 
 KEYS = f"${{baseurl}}{PREFIX}${{objid}}"
-"""Template of these names."""
+"""In place of a template: objects have these names."""
+
+_LIST = "lists/"
 
 _COLUMN_BITS, _CLUSTER_BITS, _PAGE_BITS = 16, 19, 28
 _BELOW_PAGE = _COLUMN_BITS + _CLUSTER_BITS
@@ -88,23 +91,33 @@ class Key(NamedTuple):
         return f"page {self.attribute} of column {self.distribution} in cluster {self.low}"
 
 
-def key_named(name: str) -> Key | None:
-    """Return the keys that an object's name in a store stands for, if any."""
-    digits = name.removeprefix(PREFIX)
-    if digits == name or not digits.isdecimal() or int(digits) >> 63:
-        return None
-    return key_of(int(digits))
-
-
 def key_name(key: Key) -> str:
-    """Return an object's name in its store."""
+    """Return an object's name in its store.
+
+    Examples
+    --------
+    >>> key_name(Key(3, 17, 205))
+    '.root/3/17/205'
+    """
     if key.low == _METADATA:
         return ""
-    try:
-        return f"{PREFIX}{number_of(key)}"
-    except ValueError:
-        # Not one of ours: it is shown, but can't be named.
-        return f"{PREFIX}{key.low}-{key.distribution}-{key.attribute}"
+    if key.low == PAGE_LISTS:
+        return f"{PREFIX}{_LIST}{key.attribute}"
+    return PREFIX + "/".join(map(str, key))
+
+
+def key_named(name: str) -> Key | None:
+    """Return the keys that an object's name in a store stands for, if any."""
+    rest = name.removeprefix(PREFIX)
+    parts = rest.removeprefix(_LIST).split("/")
+    if rest == name or not all(one.isdecimal() and int(one) >> 64 == 0 for one in parts):
+        return None
+    numbers = [int(one) for one in parts]
+    if rest.startswith(_LIST) and len(numbers) == 1:
+        return Key(PAGE_LISTS, _FIXED, *numbers)
+    if len(numbers) == 3 and numbers[0] < PAGE_LISTS and not rest.startswith(_LIST):
+        return Key(*numbers)
+    return None
 
 
 METADATA = tuple(Key(_METADATA, _FIXED, one) for one in (_ANCHOR, _HEADER, _FOOTER))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from hepcache.errors import ObjectDamagedError, ObjectMissingError, ObjectStoreError
-from hepcache.objectstore.anchor import BELOW, BESIDE, object_name
+from hepcache.objectstore.anchor import BELOW, BESIDE, object_number, place_of
 from hepcache.objectstore.metadata import Metadata, load_metadata
 from hepcache.objectstore.resume import JOURNAL
 from hepcache.objectstore.rootkeys import KEYS
@@ -117,11 +117,11 @@ def find_orphans(store: Store, metadata: Metadata | None) -> Iterator[tuple[str,
     if hasattr(store, "root_keys"):
         templates.add(KEYS)
     for template in sorted(templates):
-        head, _, tail = object_name(template, 0).rpartition("0")
+        head = place_of(template)
         for name, size in store.list(head):
-            rest = name.removeprefix(head).removesuffix(tail)
             # A directory keeps what a killed put has begun as part-...
-            if (rest.isdecimal() or rest.startswith("part-")) and name not in used:
+            begun = name.removeprefix(head).startswith("part-")
+            if (begun or object_number(template, name) is not None) and name not in used:
                 yield name, size
     yield from store.list(JOURNAL.rpartition("/")[0] + "/")
 
