@@ -1,11 +1,13 @@
-"""How things show themselves in a notebook: a title, some facts, a small table."""
+"""How things show themselves: as a card in a notebook, as text where only text is shown."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
-__all__ = ["card"]
+__all__ = ["card", "text"]
 
 _MOST_ROWS = 24
 _LINE = "border-bottom:1px solid rgba(128,128,128,.3);padding:.2em .9em .2em 0;"
@@ -54,6 +56,27 @@ def card(
         )
     rest = f"<div style='opacity:.7'>and {more} more</div>" if more > 0 else ""
     return f"<div style='line-height:1.5'><b>{escape(title)}</b>{lines}{table}{rest}</div>"
+
+
+def text(shown: Any) -> str:
+    """Return what rich would print of something, without colours.
+
+    Parameters
+    ----------
+    shown
+        A renderable of rich's, or what makes itself one.
+
+    Examples
+    --------
+    >>> text("three words")
+    'three words'
+    """
+    # Whole objects are seldom looked at, and rich takes a while to import.
+    from rich.console import Console
+
+    file = io.StringIO()
+    Console(file=file, width=100, color_system=None, force_jupyter=False).print(shown)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()).strip("\n")
 
 
 def _cell(tag: str, value: object, number: int) -> str:

@@ -132,6 +132,7 @@ def test_a_report_without_cycles_can_be_shown():
     empty = CycleReport(())
     assert "No cycle has run yet." in page(empty)
     assert "hepcache" in empty._repr_html_()
+    assert repr(empty).startswith("Cycles")
     assert empty.advice == ()
     for figure in FIGURES.values():
         assert rendered(figure(empty), "png").startswith(b"\x89PNG")

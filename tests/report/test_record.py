@@ -101,3 +101,7 @@ def test_the_machine_is_described(tmp_path):
     volume = storage(tmp_path / "not" / "there")
     assert 0 < volume["free_bytes"] <= volume["size_bytes"]
     assert volume["filesystem"]
+
+
+def test_a_record_fits_on_a_line(make_record, make_chunk):
+    assert repr(make_record(make_chunk(), name="tight")).startswith("<RunRecord 'tight': 100 ev")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from rich.console import Console
 from rich.table import Table
 
 from hepcache.errors import BadFilesetError
-from hepcache.notebook import card
+from hepcache.notebook import card, text
 
 __all__ = ["FileRecord", "FileSpec", "Fileset"]
 
@@ -209,10 +207,7 @@ class Fileset(Sequence[FileSpec]):
         return table
 
     def __repr__(self) -> str:
-        console = Console(file=io.StringIO(), width=100, color_system=None, force_jupyter=False)
-        with console.capture() as capture:
-            console.print(self.__rich__())
-        return capture.get().rstrip()
+        return text(self)
 
     def _repr_html_(self) -> str:
         return card(self._title(), columns=self._columns(), rows=self._rows())

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hepcache.notebook import text
 from hepcache.report.cycles import CycleReport
 from hepcache.report.files import write_atomically, write_json
 from hepcache.report.summary import Summary
@@ -160,6 +161,9 @@ class Comparison:
         from hepcache.report.plots import write_figures
 
         return write_figures(COMPARISON_FIGURES, self, directory, formats)
+
+    def __repr__(self) -> str:
+        return text(self)
 
     def _repr_html_(self) -> str:
         from hepcache.report.html import comparison_fragment

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hepcache.errors import ConfigurationError, RecordError
+from hepcache.notebook import text
 from hepcache.report.advice import Advice, advise
 from hepcache.report.files import read_json, write_atomically, write_json
 from hepcache.report.record import RUN_SCHEMA, RunRecord, check_schema
@@ -182,6 +183,9 @@ class CycleReport(Sequence[RunRecord]):
         from hepcache.report.plots import FIGURES, write_figures
 
         return write_figures(FIGURES, self, directory, formats)
+
+    def __repr__(self) -> str:
+        return text(self)
 
     def _repr_html_(self) -> str:
         from hepcache.report.html import fragment

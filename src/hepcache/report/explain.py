@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from hepcache.notebook import text
 from hepcache.report.forecast import Forecast, forecast_of
 from hepcache.report.outlook import outlook_of
 from hepcache.report.reasons import REASONS, Miss, Reason
@@ -151,6 +152,9 @@ class Explanation:
             "forecast": self.forecast.to_dict(),
             "what_if": [one.to_dict() for one in self.what_if],
         }
+
+    def __repr__(self) -> str:
+        return text(self)
 
     def _repr_html_(self) -> str:
         from hepcache.report.html import explanation_fragment

@@ -78,6 +78,19 @@ class RunRecord:
     kernels: Sequence[KernelUse] = ()
     first_chunk_s: float | None = None
 
+    def __repr__(self) -> str:
+        # What sums records up is made of them; the thousands of chunks are not for reading.
+        from hepcache.report.summary import summarise
+        from hepcache.report.units import bytes_text, count_text, ratio_text, seconds_text
+
+        found = summarise(self)
+        return (
+            f"<RunRecord {self.name!r}: {count_text(found.events)} events in "
+            f"{count_text(found.chunks)} chunks on {len(self.hosts)} hosts in "
+            f"{seconds_text(self.wall_s)}, {ratio_text(found.hit_ratio)} hits, "
+            f"{bytes_text(found.origin_bytes)} from the origin>"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON-ready values, with its schema's name and version."""
         return {

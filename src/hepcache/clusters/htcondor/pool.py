@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any
 
 import htcondor2
@@ -16,6 +15,7 @@ from rich.table import Table
 from hepcache.clusters.htcondor.job import CLUSTER
 from hepcache.clusters.htcondor.watch import ATTRIBUTES, Job, JobStatus, parse_ad
 from hepcache.errors import ClusterError
+from hepcache.notebook import card, text
 from hepcache.report.units import bytes_text
 
 __all__ = ["Machine", "Pool", "pool_of", "query_pool"]
@@ -119,14 +119,17 @@ class Pool:
         yield table
         yield from self.notes()
 
+    def __repr__(self) -> str:
+        return text(self)
+
     def _repr_html_(self) -> str:
         headings, rows = self.rows()
-        head = "".join(f"<th>{escape(one)}</th>" for one in headings)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows
-        )
-        notes = "".join(f"<p>{escape(one)}</p>" for one in self.notes())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+        facts: dict[str, object] = {
+            f"waiting for {one or 'any machine'}": number for one, number in self.waiting.items()
+        }
+        facts.update((f"{worker} held", reason) for worker, reason in self.held.items())
+        # Of many machines a card shows the first ones: the totals come before them.
+        return card("HTCondor pool", facts, headings, [*rows[-1:], *rows[:-1]])
 
 
 def pool_of(
