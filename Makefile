@@ -7,7 +7,7 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python
 # Live tests with neither servers nor links of their own: two at a time.
 TOGETHER := $(addprefix tests/live/,compat hdf5 packaging schemas workflow)
 
-.PHONY: help setup demo test test-live lint bench docs pictures lock clean
+.PHONY: help setup demo test test-live lint bench docs pictures recorded lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -50,6 +50,9 @@ docs: setup ## Build the documentation, warnings are errors
 
 pictures: setup ## Make the documentation's screenshot anew, in a browser
 	HEPCACHE_PICTURES=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/live/dashboard
+
+recorded: setup ## Execute the notebook about HTCondor anew, in a pool, and keep what it shows
+	HEPCACHE_RECORDED=$(CURDIR)/notebooks $(BIN)/python -m pytest tests/live/condor/test_notebook.py
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	$(PYTHON) -m venv out/lock && out/lock/bin/python -m pip install --quiet uv

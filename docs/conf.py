@@ -25,7 +25,7 @@ autodoc_typehints = "none"
 # Links to sections are checked with all the others, since warnings are errors.
 myst_heading_anchors = 3
 
-# Figures are made here and now. Notebooks that need a pool are shown as they are.
+# Figures are made here and now. What needs a pool is shown as `make recorded` recorded it.
 nb_execution_mode = "force"
 nb_execution_excludepatterns = ["notebooks/htcondor.ipynb"]
 nb_execution_timeout = 900

@@ -20,9 +20,9 @@ mount -t tmpfs -o mode=1777 tmpfs "$ROOT/tmp"
 mkdir -p "$ROOT/run/lock" "$ROOT/ssd"
 mount -t tmpfs -o mode=1777,size=1g hepcache-ssd "$ROOT/ssd"
 chmod 755 "$ROOT/root"
-for path in $BIND; do
-    mkdir -p "$ROOT$path"
-    mount --rbind "$path" "$ROOT$path"
+for path in $BIND; do # at the same place, or PATH=PLACE
+    mkdir -p "$ROOT${path#*=}"
+    mount --rbind "${path%%=*}" "$ROOT${path#*=}"
 done
 mount --bind "$DIR/../home" "$ROOT/home"
 cp "$DIR/../hosts" "$ROOT/etc/hosts"

@@ -18,6 +18,8 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 USER, USER_ID, GROUP_ID = "analyst", 2000, 2000
 DOMAIN = "pool.test"
+# Where hosts have the programs of this environment, wherever it is outside.
+PROGRAMS = "/opt/hepcache/bin"
 
 
 def wait_until(check: Callable[[], object], *, timeout_s: float, what: str) -> None:
@@ -144,6 +146,7 @@ class Lan:
         for file, text in config.items():
             (directory / "config.d" / file).write_text(text)
         bound = {str(REPOSITORY), sys.base_prefix, str(Path(sys.prefix))}
+        bound.add(f"{Path(sys.prefix)}={Path(PROGRAMS).parent}")
         env = {"NAME": name, "IP": self.ip(name), "BASE": self.base, "BIND": " ".join(bound)}
         (directory / "env").write_text("".join(f"{k}='{v}'\n" for k, v in env.items()))
         with (directory / "console").open("wb") as console:
@@ -164,12 +167,12 @@ class Lan:
                 return False
 
         try:
-            wait_until(apart, timeout_s=20, what=f"namespaces of {name}")
+            wait_until(apart, timeout_s=60, what=f"namespaces of {name}")
             run("ip", "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns",
                 str(host.pid))  # fmt: skip
             run("ip", "link", "set", veth, "master", self.bridge, "up")
             ready = directory / "ready"
-            wait_until(ready.exists, timeout_s=30, what=f"start of {name}")
+            wait_until(ready.exists, timeout_s=120, what=f"start of {name}")
         except (TimeoutError, RuntimeError) as error:
             raise RuntimeError(f"{error}: {(directory / 'console').read_text()}") from error
         return host
