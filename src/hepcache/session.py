@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import filter as matching
 from typing import Any, Literal
 
@@ -72,10 +73,10 @@ def analyse(
     BadFilesetError, BadFileError
         Before anything runs; all bad files are named at once.
     """
-    files = load_fileset(fileset, treename=treename).to_coffea()
+    files = load_fileset(fileset, treename=treename)
     if columns is not None:
-        preload = sorted(set(columns))
-        files = {dataset: {**entry, "preload": preload} for dataset, entry in files.items()}
+        preload = frozenset(columns)
+        files = Fileset(replace(spec, preload=preload) for spec in files)
     client = cluster if isinstance(cluster, Client) else cluster.client()
     runner = Runner(
         executor=Executor(client=client, status=status),

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import awkward as ak
+import numpy as np
 import pytest
-from coffea.nanoevents import NanoAODSchema
+import uproot
+from coffea.nanoevents import BaseSchema, NanoAODSchema
 from coffea.processor import DaskExecutor, IterativeExecutor
 from coffea.processor import Runner as CoffeaRunner
 from distributed import Client
@@ -58,6 +61,18 @@ def compared(output: dict[str, dict[str, object]]) -> dict[str, object]:
         )
         for dataset, out in output.items()
     }
+
+
+def test_every_file_is_read_with_its_own_tree(client: Client, tmp_path: Path) -> None:
+    trees = {str(tmp_path / "a.root"): "Events", str(tmp_path / "b.root"): "Runs"}
+    for path in trees:
+        with uproot.recreate(path) as file:
+            file["Events"], file["Runs"] = {"x": np.ones(10)}, {"x": np.full(7, 100.0)}
+    output, _ = hepcache.analyse(
+        {"tt": {"files": trees}}, lambda events: {"sum": float(ak.sum(events.x))},
+        cluster=client, schema=BaseSchema, status=False,
+    )  # fmt: skip
+    assert output == {"sum": 710}
 
 
 def test_results_equal_coffeas_for_every_way_to_run(

@@ -11,12 +11,14 @@ import awkward as ak
 import dask.config
 import numpy as np
 import pytest
+import uproot
 from coffea.nanoevents import BaseSchema, NanoAODSchema, PFNanoAODSchema, ScoutingNanoAODSchema
 from coffea.processor import Err, IterativeExecutor, Ok, SimpleCheckpointer
 from coffea.processor import Runner as CoffeaRunner
 
 from hepcache.columns import forget_sources
 from hepcache.errors import BadFileError, ProcessorError
+from hepcache.fileset import load_fileset
 from hepcache.process import Runner
 from hepcache.process.forms import forget_forms
 from hepcache.process.worker import forget, worker_cache
@@ -227,3 +229,35 @@ def test_a_failing_processor_is_named(shared_data: Path) -> None:
     run = Runner(IterativeExecutor(status=False, retries=0), schema=NanoAODSchema)
     with pytest.raises(ProcessorError, match=r"WorkItem.*nano_dy\.root.*no such cut"):
         run(fileset(shared_data, "nano_dy"), fails)
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> dict[str, str]:
+    """Return two files with two trees each, and the tree of each that is meant."""
+    meant = {str(tmp_path / "a.root"): "Events", str(tmp_path / "b.root"): "Runs"}
+    for path in meant:
+        with uproot.recreate(path) as file:
+            file["Events"] = {"x": np.full(10, 1)}
+            file["Runs"] = {"x": np.full(7, 100)}
+    return meant
+
+
+def total(events: ak.Array) -> dict[str, int]:
+    return {"sum": int(ak.sum(events.x)), "weight": events.metadata.get("weight", 0)}
+
+
+@pytest.mark.parametrize("treename", [None, "Events"])
+def test_a_loaded_fileset_keeps_its_own_trees(trees: dict[str, str], treename: str | None) -> None:
+    loaded = load_fileset({"tt": {"files": trees, "metadata": {"weight": 2}}})
+    run = local(schema=BaseSchema)
+    assert run(loaded, total, treename=treename) == {"sum": 10 + 700, "weight": 4}
+    chunks = list(run.preprocess(loaded, treename=treename))
+    assert {(chunk.filename, chunk.treename) for chunk in chunks} == set(trees.items())
+    assert run(chunks, total) == {"sum": 10 + 700, "weight": 4}
+
+
+def test_a_loaded_fileset_without_trees_takes_the_one_that_is_given(trees: dict[str, str]) -> None:
+    loaded = load_fileset({"tt": list(trees)})
+    assert local(schema=BaseSchema)(loaded, total, treename="Runs")["sum"] == 1400
+    with pytest.raises(ValueError, match="treename must be specified"):
+        local(schema=BaseSchema)(loaded, total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from rich.table import Table
@@ -119,8 +119,14 @@ class Fileset(Sequence[FileSpec]):
         entries = {(spec.path, spec.tree): record.entries for spec, record in found}
         return Fileset(self._specs, entries=self._entries | entries)
 
-    def to_coffea(self) -> dict[str, dict[str, Any]]:
+    def to_coffea(self, *, treename: str | None = None) -> dict[str, dict[str, Any]]:
         """Return the fileset as coffea's ``Runner`` takes it.
+
+        Parameters
+        ----------
+        treename
+            Tree of files that name none. Hand it over here, not to the
+            ``Runner``, for which it comes before the files' own.
 
         Returns
         -------
@@ -137,7 +143,11 @@ class Fileset(Sequence[FileSpec]):
         """
         out: dict[str, dict[str, Any]] = {}
         for dataset in self.datasets:
-            specs = [spec for spec in self._specs if spec.dataset == dataset]
+            specs = [
+                replace(spec, tree=spec.tree or treename)
+                for spec in self._specs
+                if spec.dataset == dataset
+            ]
             trees = {spec.tree for spec in specs}
             _check_uniform(dataset, specs)
             entry: dict[str, Any] = {}

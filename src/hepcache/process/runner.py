@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from hepcache.chunks import cut, segment_boundaries
-from hepcache.fileset import Catalogue, FileRecord, FileSpec
+from hepcache.fileset import Catalogue, FileRecord, Fileset, FileSpec
 from hepcache.process.executor import Executor, Journal, current_client
 from hepcache.process.experience import Experience
 from hepcache.process.kernel import kernel_uses, looks
@@ -35,8 +35,9 @@ __all__ = ["Runner"]
 class Runner(CoffeaRunner):
     """Run a coffea processor over a fileset, cycle after cycle, from the hosts' caches.
 
-    It takes what ``coffea.processor.Runner`` takes and returns what it
-    returns; processors run unmodified.
+    It takes what ``coffea.processor.Runner`` takes, or what
+    :func:`hepcache.load_fileset` returns, and returns what coffea's returns;
+    processors run unmodified.
 
     Parameters
     ----------
@@ -141,7 +142,50 @@ class Runner(CoffeaRunner):
             )  # fmt: skip
         return chunks
 
-    def _run_impl(self, fileset: Any, processor_instance: Any, **options: Any) -> Any:
+    def __call__(
+        self,
+        fileset: Fileset | Mapping[str, Any] | str | Iterable[WorkItem],
+        processor_instance: Any,
+        *,
+        treename: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run a processor over a fileset.
+
+        Parameters
+        ----------
+        fileset
+            What :func:`hepcache.load_fileset` returns, or whatever coffea's
+            ``Runner`` takes.
+        processor_instance
+            A coffea processor, or a callable that takes the events.
+        treename
+            Tree of files that name none. In a :class:`~hepcache.fileset.Fileset`
+            a file's own tree comes first; otherwise it is as in coffea.
+        **options
+            ``uproot_options``, ``iteritems_options`` and ``trace``, as in coffea.
+
+        Returns
+        -------
+        Any
+            What the processor's chunks add up to, after ``postprocess``.
+        """
+        return super().__call__(fileset, processor_instance, treename=treename, **options)
+
+    def preprocess(
+        self, fileset: Any, *, treename: str | None = None, **options: Any
+    ) -> Iterator[WorkItem]:
+        """Return the chunks of a fileset, which :meth:`run` takes; as in coffea."""
+        if isinstance(fileset, Fileset):
+            fileset, treename = fileset.to_coffea(treename=treename), None
+        chunks: Iterator[WorkItem] = super().preprocess(fileset, treename=treename, **options)
+        return chunks
+
+    def _run_impl(
+        self, fileset: Any, processor_instance: Any, *, treename: str | None = None, **options: Any
+    ) -> Any:
+        if isinstance(fileset, Fileset):
+            fileset, treename = fileset.to_coffea(treename=treename), None
         if not isinstance(fileset, Mapping | str):
             fileset = self._known_chunks(list(fileset))
         began, clock = time.time(), time.perf_counter()
@@ -152,7 +196,7 @@ class Runner(CoffeaRunner):
             journal.experience = Experience.load(catalogue, work)
         # coffea's clusters are promised to come whole; checkpoints are named by entries.
         journal.divisible = not self.align_clusters and self.checkpointer is None
-        out = super()._run_impl(fileset, processor_instance, **options)
+        out = super()._run_impl(fileset, processor_instance, treename=treename, **options)
         if isinstance(out, dict):
             records, columns = out.pop(RECORDS, []), out.pop(COLUMNS, set())
             journal.experience.learn(records, columns)
