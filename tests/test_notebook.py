@@ -18,6 +18,14 @@ def test_words_are_escaped_and_long_tables_cut():
     assert "and 6 more" in found
 
 
+def test_numbers_are_aligned_and_addresses_lead_somewhere():
+    found = card("it", {"at": "http://localhost:1/x?a&b"}, ("name", "n"), [("a", "1"), ("b", "2")])
+    assert "<a href='http://localhost:1/x?a&amp;b'>" in found
+    assert found.count("text-align:right") == 3
+    words = card("it", {}, ("name", "tree"), [("a", "Events")])
+    assert "text-align:right" not in words
+
+
 def test_a_fileset_shows_its_datasets():
     shown = load_fileset({"tt<1>": {"files": ["/data/a.root", "/data/b.root"]}})._repr_html_()
     assert "1 dataset, 2 files" in shown
@@ -34,7 +42,7 @@ def test_a_placement_shows_its_hosts():
 def test_a_store_shows_its_room(tmp_path):
     cache = ColumnCache(tmp_path / "cache", capacity_bytes=2_000_000_000)
     shown = cache._repr_html_()
-    assert "0.00 GB of 2.00 GB" in shown
+    assert "0 bytes of 2.0 GB" in shown
     assert str(tmp_path) in shown
     cache.close()
 

@@ -26,9 +26,10 @@ def card(
     title
         What it is.
     facts
-        Name to value, shown in lines above the table.
+        Name to value, shown in lines above the table; an address becomes a link.
     columns
-        Headings of the table; the first column is text, the others numbers.
+        Headings of the table. Columns of numbers are aligned at the right,
+        except for the first one.
     rows
         Its rows; of many, the first ones and how many more there are.
 
@@ -40,19 +41,19 @@ def card(
     listed = list(rows)
     more = len(listed) - _MOST_ROWS
     lines = "".join(
-        f"<div><span style='opacity:.7'>{escape(str(name))}</span> {escape(str(value))}</div>"
+        f"<div><span style='opacity:.7;margin-right:.6em'>{escape(str(name))}</span>"
+        f"{_value(str(value))}</div>"
         for name, value in (facts or {}).items()
     )
     table = ""
     if columns:
-        head = "".join(_cell("th", name, number) for number, name in enumerate(columns))
-        body = "".join(
-            f"<tr>{''.join(_cell('td', one, number) for number, one in enumerate(row))}</tr>"
-            for row in listed[:_MOST_ROWS]
-        )
+        sides = [_side(number, listed) for number in range(len(columns))]
+        head = _row("th", columns, sides)
+        body = "".join(_row("td", row, sides) for row in listed[:_MOST_ROWS])
         table = (
-            "<table style='border-collapse:collapse;margin-top:.4em;background:none'>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            "<table style='border-collapse:collapse;table-layout:auto;margin:.4em 0 0;"
+            "background:none'>"
+            f"<thead>{head}</thead><tbody>{body}</tbody></table>"
         )
     rest = f"<div style='opacity:.7'>and {more} more</div>" if more > 0 else ""
     return f"<div style='line-height:1.5'><b>{escape(title)}</b>{lines}{table}{rest}</div>"
@@ -79,6 +80,19 @@ def text(shown: Any) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()).strip("\n")
 
 
-def _cell(tag: str, value: object, number: int) -> str:
-    side = "right" if number else "left"
-    return f"<{tag} style='text-align:{side};{_LINE}'>{escape(str(value))}</{tag}>"
+def _value(value: str) -> str:
+    shown = escape(value)
+    return f"<a href='{shown}'>{shown}</a>" if value.startswith(("http:", "https:")) else shown
+
+
+def _side(column: int, rows: Sequence[Sequence[object]]) -> str:
+    words = any(str(row[column])[:1].isalpha() for row in rows)
+    return "right" if column and not words else "left"
+
+
+def _row(tag: str, values: Sequence[object], sides: Sequence[str]) -> str:
+    cells = (
+        f"<{tag} style='text-align:{side};{_LINE}'>{escape(str(value))}</{tag}>"
+        for value, side in zip(values, sides, strict=True)
+    )
+    return f"<tr>{''.join(cells)}</tr>"

@@ -44,7 +44,7 @@ def test_loading_grows_with_bytes_as_the_legend_says(make_record, make_chunk):
     assert set(right.lines[0].get_xdata()) == {100.0}
     (words,) = (text.get_text() for text in figure.legends[0].get_texts())
     # All have as many entries, so there is nothing to correlate.
-    assert words == "cycle 1: r = +1.00, -"
+    assert words == "cycle 1: r = +1.00, n/a"
     assert left.get_xlabel() == "decoded kB per chunk"
     # The largest chunk is not drawn on the panel's edge.
     assert left.get_xlim()[0] == 0

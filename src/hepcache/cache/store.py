@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rich.filesize import decimal
+
 from hepcache.cache.counters import Counters
 from hepcache.cache.disk.blobs import read_blob, write_blob
 from hepcache.cache.disk.codecs import CodecName
@@ -279,10 +281,12 @@ class ColumnCache:
     def _repr_html_(self) -> str:
         capacity = self.limits.capacity(look_at_volume(self.layout))
         facts = {
-            "used": f"{self.used_bytes / 1e9:,.2f} GB of {capacity / 1e9:,.2f} GB",
+            "used": f"{decimal(self.used_bytes)} of {decimal(capacity)}",
             "segments": f"{sum(map(len, self.residency().values())):,}",
-            "hits, misses in this process": f"{self.counters.hits:,}, {self.counters.misses:,}",
-            "written, evicted": f"{self.counters.fills:,}, {self.counters.evictions:,}",
+            "hits in this process": f"{self.counters.hits:,}",
+            "misses": f"{self.counters.misses:,}",
+            "written": f"{self.counters.fills:,}",
+            "evicted": f"{self.counters.evictions:,}",
         }
         return card(repr(self), facts)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from hepcache.notebook import card
 from hepcache.placement.plugin import NAME
+from hepcache.report.units import bytes_text
 
 __all__ = ["shown"]
 
@@ -45,6 +46,6 @@ def _rows(cluster: Any) -> list[tuple[str, int, int, str, str]]:
     threads = plugin.roster.threads()
     return [
         (host, members[host], threads.get(host, 0), f"{segments[host]:,}",
-         f"{sizes[host] / 1e9:,.2f} GB")
+         bytes_text(sizes[host]))
         for host in sorted(members)
     ]  # fmt: skip

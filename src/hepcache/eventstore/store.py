@@ -7,6 +7,8 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from rich.filesize import decimal
+
 from hepcache.errors import MissingItemError
 from hepcache.eventstore.batch import Batch
 from hepcache.eventstore.cache import ProductCache
@@ -294,7 +296,7 @@ class Store(MutableMapping[str, Dataset]):
             "datasets": ", ".join(islice(self, 10)) + (", ..." if len(self) > 10 else ""),
         }
         rows = [
-            (number, one["engine"], f"{one['keys']:,}", f"{one['size_bytes'] / 1e6:.1f} MB")
+            (number, one["engine"], f"{one['keys']:,}", decimal(one["size_bytes"]))
             for number, one in enumerate(shards)
         ]
         return card("Event store", facts, ("shard", "engine", "keys", "size"), rows)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hepcache.telemetry import ChunkRecord
 
-__all__ = ["Lane", "lanes"]
+__all__ = ["Lane", "lanes", "without_domain"]
 
 Lane = tuple[str, list[ChunkRecord]]
 """A host's name, and chunks that one of its threads did one after the other."""
@@ -42,3 +42,17 @@ def lanes(chunks: Iterable[ChunkRecord]) -> list[Lane]:
                 rows.append((host, [chunk]))
             heapq.heappush(free, (chunk.ended, row))
     return rows
+
+
+def without_domain(hosts: Sequence[str]) -> list[str]:
+    """Return hosts' names without the domain, where all have the same one.
+
+    Examples
+    --------
+    >>> without_domain(["a.site.org", "b.site.org"]), without_domain(["a.site.org", "a.else.org"])
+    (['a', 'b'], ['a.site.org', 'a.else.org'])
+    """
+    parts = [host.partition(".") for host in hosts]
+    if len({domain for _, _, domain in parts}) != 1:
+        return list(hosts)
+    return [name for name, _, _ in parts]

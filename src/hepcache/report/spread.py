@@ -136,9 +136,8 @@ def loading_figure(report: CycleReport, theme: Theme = LIGHT) -> Figure:
     for axes, words in ((left, f"decoded {unit_name} per chunk"), (right, "entries per chunk")):
         dress(axes, theme)
         axes.set_yscale("log")
-        axes.margins(x=0.06)
-        axes.autoscale_view()  # once a limit is set, there are no margins any more
-        axes.set_xlim(left=0)
+        # From zero: margins of what lies close together would be nearly none.
+        axes.set_xlim(0, 1.06 * max(axes.dataLim.x1, 0) or 1)
         axes.set_xlabel(words, color=theme.text)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds_text(value)))
         axes.yaxis.set_minor_formatter(NullFormatter())
@@ -178,11 +177,14 @@ def _edges(times: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 def _time_axis(axes: Axes, edges: NDArray[np.float64]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(edges[0] / 1.15, edges[-1] * 1.15)
-    axes.xaxis.set_major_locator(LogLocator(10, numticks=6))
+    decades = np.log10(edges[-1] / edges[0])
+    # A short axis has numbers, too, and a long one no more than fit.
+    subs = (1, 1.5, 2, 3, 5, 7) if decades < 0.7 else (1, 2, 5) if decades < 1.5 else (1,)
+    axes.xaxis.set_major_locator(LogLocator(10, subs=subs, numticks=6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _text(value: float | None) -> str:
     # Adding zero makes -0.0 positive.
-    return "-" if value is None else f"{round(value, 2) + 0.0:+.2f}"
+    return "n/a" if value is None else f"{round(value, 2) + 0.0:+.2f}"

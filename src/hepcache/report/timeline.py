@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hepcache.report.canvas import dress, empty, legend, new_figure
-from hepcache.report.lanes import Lane, lanes
+from hepcache.report.lanes import Lane, lanes, without_domain
 from hepcache.report.record import RunRecord
 from hepcache.report.theme import LIGHT, Theme
 from hepcache.report.units import seconds_text
@@ -103,7 +103,7 @@ def _name_hosts(axes: Axes, theme: Theme, hosts: Sequence[str]) -> None:
         if name != names[-1]:
             axes.axhline(first - 0.5, color=theme.grid, linewidth=0.8)
     step = 1 + len(names) // 40
-    axes.set_yticks(middles[::step], names[::step])
+    axes.set_yticks(middles[::step], without_domain(names)[::step])
 
 
 def _bars(
