@@ -41,9 +41,10 @@ def test_from_files_to_parts(files: list[str], tmp_path: Path) -> None:
     assert "all right" in hdf5("check", out)
     same = json.loads(hdf5("verify", out, names, "--key", "evt", "--jobs", 1, "--json"))
     assert same == {"path": str(out), "files": 3, "problems": {}}
-    ranges = json.loads(hdf5("split", out, "--parts", 4))
+    ranges = json.loads(hdf5("split", out, "--parts", 4, "--json"))
     assert ranges[0]["start"] == 0
     assert ranges[-1]["stop"] == 36
+    assert hdf5("split", out, "--parts", 4).startswith("part 0: events 0 to ")
     hdf5("split", out, "--parts", 4, "-o", tmp_path / "parts", "--jobs", 1)
     assert len(list((tmp_path / "parts").glob("*.h5"))) == 4
     hdf5("rechunk", out, "-o", tmp_path / "again.h5", "--chunk-rows", 8, "--jobs", 1)

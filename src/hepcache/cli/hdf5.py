@@ -205,13 +205,19 @@ def split(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Cut a file between events: print the ranges as JSON, or write a file for each."""
+    """Cut a file between events: print the ranges, or write a file for each."""
     from hepcache import hdf5 as rooms
     from hepcache.hdf5.split import ranges_table
 
     if out is None:
         tables = rooms.EventTables(path, key=key, events=events)
-        typer.echo(jsonlib.dumps(ranges_table(tables.ranges(parts, balance=balance))))
+        ranges = tables.ranges(parts, balance=balance)
+        if json:
+            typer.echo(jsonlib.dumps(ranges_table(ranges)))
+            return
+        for number, one in enumerate(ranges):
+            rows = sum(stop - start for start, stop in one.rows.values())
+            typer.echo(f"part {number}: events {one.start:,} to {one.stop:,}, {rows:,} rows")
         return
     options = rooms.TableOptions(key=key, events=events)
     with watched() as progress:

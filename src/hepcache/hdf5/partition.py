@@ -130,7 +130,9 @@ def find_all_keys(
         twice = "" if problems else listed.repeated()
         if twice:
             where = text(inputs.schema.groups[spill].path)
-            problems[where] = f"lists event {twice} in more than one file"
+            problems[where] = (
+                f"lists event {twice} in more than one file; leave out what was joined before"
+            )
         raise_problems(problems)
     except BaseException:
         keys.close()

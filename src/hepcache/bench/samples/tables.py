@@ -93,7 +93,7 @@ def write_tables(
     shape
         A name of :data:`TABLE_SHAPES`, or a shape of one's own.
     files
-        How many: one run, a subrun each.
+        How many: one run, a subrun each. Another seed is another run.
     scale
         Factor on the number of events.
     seed
@@ -117,7 +117,8 @@ def write_tables(
         shape = TABLE_SHAPES[shape]
     out = Path(directory)
     out.mkdir(parents=True, exist_ok=True)
-    paths = [out / f"sample_r{RUN:08d}_s{number:04d}.h5" for number in range(files)]
+    run = RUN - 1 + seed
+    paths = [out / f"sample_r{run:08d}_s{number:04d}.h5" for number in range(files)]
     write = partial(_write_file, shape=shape, events=max(1, round(shape.events * scale)))
     workers = min(jobs or len(os.sched_getaffinity(0)), files)
     seeds = [(seed, number) for number in range(files)]
@@ -134,13 +135,14 @@ def _write_file(path: Path, seed: tuple[int, int], *, shape: TableShape, events:
     rng = np.random.default_rng(seed)
     if shape.unlike:
         events = max(1, round(events * rng.lognormal(-(shape.unlike**2) / 2, shape.unlike)))
+    identity = (RUN - 1 + seed[0], seed[1])
     # Event numbers rise with gaps, as a trigger leaves them.
     numbers = np.cumsum(rng.integers(1, 200, events)).astype(np.uint32)
     tables = _tables(shape)
     slices = slice_tables(events, shape.slices, rng) if shape.slices else {}
     with TableFile(path) as file:
         for name, (at, table) in sorted(slices.items()):
-            values = {one: _values(one, numbers[at], seed[1], rng) for one in _IDENTITY}
+            values = {one: _values(one, numbers[at], identity, rng) for one in _IDENTITY}
             for column, own in sorted({**table, **values}.items()):
                 file.write(name, column, own.reshape(len(at), 1))
         for name, columns, rows_per_event in tables:
@@ -150,7 +152,7 @@ def _write_file(path: Path, seed: tuple[int, int], *, shape: TableShape, events:
                 at = np.flatnonzero(rng.random(events) < 0.95)
             else:
                 at = np.repeat(np.arange(events), rng.poisson(rows_per_event, events))
-            _write_table(file, name, columns, numbers[at], seed[1], rng)
+            _write_table(file, name, columns, numbers[at], identity, rng)
 
 
 def _tables(shape: TableShape) -> list[tuple[str, list[tuple[str, str]], float]]:
@@ -199,18 +201,20 @@ def _write_table(
     name: str,
     columns: list[tuple[str, str]],
     evt: NDArray[np.uint32],
-    subrun: int,
+    identity: tuple[int, int],
     rng: np.random.Generator,
 ) -> None:
     for column, kind in sorted(columns):
-        file.write(name, column, _values(kind, evt, subrun, rng))
+        file.write(name, column, _values(kind, evt, identity, rng))
 
 
-def _values(kind: str, evt: NDArray[np.uint32], subrun: int, rng: np.random.Generator) -> Values:
+def _values(
+    kind: str, evt: NDArray[np.uint32], identity: tuple[int, int], rng: np.random.Generator
+) -> Values:
     n = len(evt)
     values: Values
     if kind in _IDENTITY:
-        known = {"run": np.full(n, RUN), "subrun": np.full(n, subrun), "evt": evt}
+        known = {"run": np.full(n, identity[0]), "subrun": np.full(n, identity[1]), "evt": evt}
         return known[kind].astype(np.uint32)[:, None]
     if kind.startswith("wide"):
         return _pixels(n, int(kind.removeprefix("wide")), rng)
