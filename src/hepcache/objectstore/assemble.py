@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import awkward as ak
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["column_numbers", "layout"]
+__all__ = ["column_numbers", "layouts"]
 
 _Values = NDArray[Any]
 _PREFIX = "column-"
@@ -20,24 +20,43 @@ def column_numbers(form: ak.forms.Form) -> list[int]:
     return list(dict.fromkeys(_number(key) for key in _keys(form)))
 
 
-def layout(
-    form: ak.forms.Form, columns: Mapping[int, _Values], length: int
-) -> ak.contents.Content:
-    """Return a field's array.
+def layouts(
+    forms: Sequence[ak.forms.Form], columns: Mapping[int, _Values], length: int
+) -> list[ak.contents.Content]:
+    """Return the arrays of fields.
 
     Parameters
     ----------
-    form
-        Its form, whose keys name columns.
+    forms
+        Their forms, whose keys name columns.
     columns
         Columns by number; offsets have a 0 before the first.
     length
         Number of entries.
     """
+    plain = {number: _plain(form, columns) for number, form in enumerate(forms)}
+    # All others at once: each of awkward's calls costs as much as some pages.
+    others = [form for number, form in enumerate(forms) if plain[number] is None]
     buffers: dict[str, _Values] = {}
-    for key in _keys(form):
-        buffers |= _buffers(key, columns[_number(key)])
-    return ak.from_buffers(form, length, buffers, highlevel=False)
+    for form in others:
+        for key in _keys(form):
+            buffers |= _buffers(key, columns[_number(key)])
+    record = ak.forms.RecordForm(others, None)
+    made = ak.from_buffers(record, length, buffers, highlevel=False).contents if others else []
+    left = iter(made)
+    return [
+        next(left) if values is None else ak.contents.NumpyArray(values[:length])
+        for values in plain.values()
+    ]
+
+
+def _plain(form: ak.forms.Form, columns: Mapping[int, _Values]) -> _Values | None:
+    """Return the column that a field consists of, if it is no more than that."""
+    if not isinstance(form, ak.forms.NumpyForm) or form.parameters or form.inner_shape:
+        return None
+    number = str(form.form_key).removeprefix(_PREFIX)
+    values = columns[int(number)] if number.isdecimal() else None
+    return values if values is not None and values.dtype == form.primitive else None
 
 
 def _keys(form: ak.forms.Form) -> Iterator[str]:

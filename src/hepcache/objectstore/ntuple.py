@@ -11,7 +11,7 @@ from typing import Any, Self
 import awkward as ak
 
 from hepcache.errors import ObjectStoreError, UnknownColumnError
-from hepcache.objectstore.assemble import column_numbers, layout
+from hepcache.objectstore.assemble import column_numbers, layouts
 from hepcache.objectstore.metadata import Metadata, load_metadata
 from hepcache.objectstore.pagelist import Cluster
 from hepcache.objectstore.reading import Columns, Options
@@ -39,11 +39,9 @@ class Reading:
         columns = self.columns.result()
         first = self.clusters[0].first_entry if self.clusters else self.low
         length = sum(cluster.entries for cluster in self.clusters)
-        # All at once: each of awkward's calls costs as much as some pages.
-        forms = [form for form, _ in self.forms.values()]
-        whole = layout(ak.forms.RecordForm(forms, None), columns, length)
+        arrays = layouts([form for form, _ in self.forms.values()], columns, length)
         found = {}
-        for (name, (_, path)), array in zip(self.forms.items(), whole.contents, strict=True):
+        for (name, (_, path)), array in zip(self.forms.items(), arrays, strict=True):
             for step in path:
                 array = array[step]
             found[name] = array[self.low - first : self.high - first]
