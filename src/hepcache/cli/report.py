@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hepcache.cli.written import Json, told_files
+from hepcache.errors import RecordError
 
 if TYPE_CHECKING:
     from hepcache.report import CycleReport
@@ -125,4 +126,9 @@ def read_report(source: Path) -> CycleReport:
     """Read a report or a run's record, or the report in a directory."""
     from hepcache.report import CycleReport
 
-    return CycleReport.read(_path(source))
+    path = _path(source)
+    if not path.exists():
+        raise RecordError(
+            str(path), "is not there; 'hepcache run ... --out DIR' and 'hepcache demo' write one"
+        )
+    return CycleReport.read(path)
