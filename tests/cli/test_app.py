@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hepcache.cli import app as app_module
+
 COMMANDS = [
     [], ["demo"], ["run"], ["sample"], ["sample", "nanoaod"], ["recompress"], ["bench"],
     ["bench", "cycles"], ["hdf5"], ["hdf5", "concat"], ["hdf5", "split"],
@@ -109,3 +111,18 @@ def test_run_writes_output_and_report(tmp_path: Path) -> None:
     assert len(cycles) == 2
     assert (tmp_path / "out" / "out.coffea").is_file()
     assert (tmp_path / "out" / "report.html").is_file()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fill() -> None:
+        with Path("/dev/full").open("w") as file:
+            file.write("x")
+
+    monkeypatch.setattr(app_module, "app", lambda **_: fill())
+    with pytest.raises(SystemExit) as ended:
+        app_module.main()
+    assert ended.value.code == 1
+    assert "No space left on device; make room there" in capsys.readouterr().err

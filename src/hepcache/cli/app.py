@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
@@ -79,6 +80,22 @@ def _root(
     context.obj = {"debug": debug}
 
 
+_FIXES = {
+    errno.ENOSPC: "make room there, or name another directory",
+    errno.EDQUOT: "your quota there is used up; make room, or name another directory",
+    errno.EACCES: "you may not do that there; ask its owner, or name another place",
+    errno.EROFS: "nothing can be written there; name another directory",
+}
+
+
+def _fix(error: Exception) -> str:
+    """Return what to do about an error of the system; hepcache's own say it themselves."""
+    if isinstance(error, HepcacheError) or not isinstance(error, OSError):
+        return ""
+    fix = _FIXES.get(error.errno or 0)
+    return f"; {fix}" if fix else ""
+
+
 def main() -> None:
     """Run the command line.
 
@@ -94,5 +111,5 @@ def main() -> None:
     except (HepcacheError, OSError, ValueError, ImportError) as error:
         if debug:
             raise
-        typer.echo(f"hepcache: {error}", err=True)
+        typer.echo(f"hepcache: {error}{_fix(error)}", err=True)
         raise SystemExit(BAD_USE if isinstance(error, ConfigurationError) else FAILED) from None
