@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import uproot
 from tests.objectstore import rootlayout
+from tests.objectstore.stopping import StoppingStore, Stops
 
 from hepcache.errors import (
     ConfigurationError,
@@ -46,6 +47,8 @@ from hepcache.objectstore.upkeep import remove, used_objects, verify
 from hepcache.objectstore.writing import write_array
 
 ENTRIES = 3000
+
+pytestmark = pytest.mark.usefixtures("journal_at_each_object")
 
 
 def events(seed: int, entries: int = ENTRIES) -> ak.Array:
@@ -260,32 +263,6 @@ def test_pages_have_the_class_that_is_asked_for(
     _, classes = rootlayout.stored_values(daos, tmp_path.name, index)
     assert classes == {rootlayout.CLASSES["RP_2GX"]}
     assert verify(open_store(uri)).problems == {}
-
-
-class Stops(Exception):  # noqa: N818 - no error: where a test ends a put
-    pass
-
-
-class StoppingStore:
-    """A store that lets some puts pass."""
-
-    def __init__(self, store: Store, puts: int) -> None:
-        self._store, self.left, self.names = store, puts, []
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
-
-    def put(self, name: str, data: bytes) -> None:
-        if self.left <= 0:
-            raise Stops
-        self.left -= 1
-        self.names.append(name)
-        self._store.put(name, data)
-
-
-@pytest.fixture(autouse=True)
-def _journal_at_each_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hepcache.objectstore.resume.ResumedStore.__init__.__defaults__", (1,))
 
 
 def test_a_put_that_was_stopped_goes_on(files: list[Path], store: Store) -> None:

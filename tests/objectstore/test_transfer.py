@@ -6,6 +6,7 @@ import awkward as ak
 import numpy as np
 import pytest
 import uproot
+from tests.objectstore.stopping import StoppingStore, Stops
 
 from hepcache.errors import ConfigurationError, ObjectDamagedError, ObjectStoreError
 from hepcache.objectstore import Store, open_store
@@ -23,6 +24,8 @@ from hepcache.objectstore.upkeep import find_orphans, remove, used_objects, veri
 from hepcache.objectstore.writing import write_array
 
 ENTRIES = 3000
+
+pytestmark = pytest.mark.usefixtures("journal_at_each_object")
 
 
 def events(seed: int, entries: int = ENTRIES) -> ak.Array:
@@ -106,32 +109,6 @@ def test_pages_are_the_same_bit_by_bit_there_and_back(
         assert ak.array_equal(file["Events"].arrays(), expected, dtype_exact=False)
     with pytest.raises(ConfigurationError, match="--overwrite"):
         get_file(store, tmp_path / "back.root")
-
-
-@pytest.fixture(autouse=True)
-def _journal_at_each_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hepcache.objectstore.resume.ResumedStore.__init__.__defaults__", (1,))
-
-
-class Stops(Exception):  # noqa: N818 - no error: where a test ends a put
-    pass
-
-
-class StoppingStore:
-    """A store that lets some puts pass, and counts them."""
-
-    def __init__(self, store: Store, puts: int) -> None:
-        self._store, self.left, self.names = store, puts, []
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
-
-    def put(self, name: str, data: bytes) -> None:
-        if self.left <= 0:
-            raise Stops
-        self.left -= 1
-        self.names.append(name)
-        self._store.put(name, data)
 
 
 def test_a_put_that_was_stopped_goes_on(files: list[Path], store: Store) -> None:
