@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -158,4 +159,7 @@ def file_source(ref: TreeRef, origin: Origin, tree: Any) -> NTupleSource:
     store: Any = _InLocalFile(origin) if origin.local else _InFile(origin)
     metadata = told(ref, lambda: load_metadata(store, anchor_in_file(tree), only_file))
     options = Options(gap_bytes=origin.gap_bytes, request_bytes=origin.most_bytes)
+    if not origin.local:
+        # An answer from afar has many ranges, and few are waited for at a time.
+        options = replace(options, group_bytes=8 << 20, ahead=4)
     return NTupleSource(ref, NTuple(store, metadata, options), origin, tree)
