@@ -157,9 +157,8 @@ class Reads:
         try:
             while self._under_way:
                 request, one = self._under_way.popleft()
-                value = one.wait()
+                self._check(request, one.wait())
                 self._next()
-                self._check(request, value)
         finally:
             self.cancel()
         return [one.data for one in self._found]
