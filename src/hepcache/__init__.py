@@ -7,7 +7,9 @@ holds their columns.
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 __version__ = "0.1.0"
@@ -21,14 +23,34 @@ _HOMES: dict[str, str] = {
     "LocalCluster": "hepcache.clusters",
     "RunRecord": "hepcache.report",
     "Runner": "hepcache.process",
-    "analyse": "hepcache.session",
+    "analyse": "hepcache.api",
     "attach": "hepcache.clusters",
     "cachestrategy": "hepcache.cache",
+    "derived": "hepcache.results",
+    "fingerprint": "hepcache.results",
     "load_fileset": "hepcache.fileset",
-    "warm": "hepcache.session",
+    "warm": "hepcache.api",
 }
 
 __all__ = sorted(_HOMES)
+
+
+def _check_dask() -> None:
+    """Warn if pip has replaced Dask alone, as it does for dask-awkward."""
+    try:
+        dask, distributed = version("dask"), version("distributed")
+    except PackageNotFoundError:
+        return
+    if dask != distributed:
+        warnings.warn(
+            f"dask {dask} and distributed {distributed} are installed, which don't work together; "
+            "dask-awkward does that. To repair it: pip uninstall --yes dask-awkward && pip "
+            "install --upgrade dask distributed",
+            stacklevel=3,
+        )
+
+
+_check_dask()
 
 
 def __getattr__(name: str) -> Any:

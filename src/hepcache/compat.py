@@ -19,17 +19,23 @@ Notes
 -----
 What a script may notice:
 
-- A bad file raises :class:`~hepcache.errors.BadFileError`, an ``OSError``, which names all bad
-  files at once. ``skipbadfiles=True`` skips them, missing trees included, and they are listed
-  in ``run.run_record.problems``.
-- A processor that fails raises :class:`~hepcache.errors.ProcessorError` with coffea's words;
-  its own exception is the cause.
+- Bad files raise :class:`~hepcache.errors.BadFileError`, which names all of them at once and
+  is of coffea's type, too. ``skipbadfiles`` skips what it skips in coffea; files and chunks
+  that were skipped are in ``run.run_record.skipped``.
+- A processor that fails raises :class:`~hepcache.errors.ChunkError`, which says where; its own
+  exception is the cause.
 - Chunks end at segment boundaries where ``chunksize`` allows; every event is in exactly one.
   With ``align_clusters`` they are coffea's.
+- An executor without a client uses the current one; without any there is an error, where coffea
+  starts a cluster.
+- A cluster's results are added up in the order in which they end; local executors
+  keep coffea's order.
 - Options that choose where coffea looks for files or sends tasks (``metadata_cache``,
   ``worker_affinity``) have nothing to do: the catalogue and the placement do both.
-- ``factory.file_handle`` opens the file when it is asked for, because a chunk that is cached
+- ``factory.file_handle`` opens the file when it is read from, because a chunk that is cached
   does not.
+- ``metrics["bytesread"]`` counts bytes of the origin only; ``metrics["cachebytes"]`` counts what
+  came from the caches.
 - ``format="parquet"`` and dataframes take coffea's own way, without the cache.
 """
 
@@ -37,10 +43,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hepcache.clusters.attach import attach
+from hepcache.clusters import attach
 from hepcache.process import Executor, Runner
 from hepcache.process.executor import current_client
-from hepcache.process.upstream import coffea_processor
+from hepcache.upstream.coffea import coffea_processor
 
 __all__ = ["DaskExecutor", "Runner"]
 

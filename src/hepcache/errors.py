@@ -6,21 +6,30 @@ knows as attributes, and says what to do next in its message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self, cast
+
+from hepcache.credentials import without_credentials
 
 __all__ = [
     "BadFileError",
     "BadFilesetError",
     "CacheDirectoryError",
     "CatalogueError",
+    "ChunkError",
     "ClusterError",
+    "ColumnError",
     "ConfigurationError",
     "DuplicateItemError",
     "FailedEventsError",
+    "FingerprintError",
     "HepcacheError",
+    "IncompleteWarning",
+    "LostResultsError",
+    "MissingFilterError",
     "MissingItemError",
     "ObjectAccessError",
+    "ObjectConflictError",
     "ObjectDamagedError",
     "ObjectMissingError",
     "ObjectStoreError",
@@ -29,16 +38,25 @@ __all__ = [
     "ProductTypeError",
     "RecompressError",
     "RecordError",
+    "ResultNotStoredError",
+    "RetryError",
     "StoreBatchError",
     "StoreError",
     "TableFileError",
     "TableMismatchError",
     "UnknownColumnError",
+    "WorkerKilledError",
 ]
 
 
 class HepcacheError(Exception):
-    """Root of the tree: catch it to catch all that hepcache itself raises."""
+    """Root of the tree: catch it to catch all that hepcache itself raises.
+
+    No message shows the passwords and tokens of URLs.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_credentials(x) if isinstance(x, str) else x for x in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross processes; their constructors take other arguments than args.
@@ -54,6 +72,24 @@ def _rebuilt(
     return error
 
 
+class _AboutFileError(Exception):
+    """Something is wrong with a file or a directory.
+
+    Parameters
+    ----------
+    path
+        Which.
+    problem
+        What is wrong, with the fix.
+    """
+
+    _what: ClassVar[str]
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"{self._what} {path}: {problem}" if path else f"{self._what}: {problem}")
+
+
 class ConfigurationError(HepcacheError, ValueError):
     """A setting, an argument or an option has no meaning as given.
 
@@ -65,11 +101,15 @@ class ConfigurationError(HepcacheError, ValueError):
         What it takes.
     found
         What was given.
+    source
+        Where: a file, an environment variable, ``set in this process``; ``""``
+        for an argument or an option.
     """
 
-    def __init__(self, name: str, expected: str, found: object) -> None:
-        self.name, self.expected, self.found = name, expected, found
-        super().__init__(f"{name}: expected {expected}, found {found!r}")
+    def __init__(self, name: str, expected: str, found: object, source: str = "") -> None:
+        self.name, self.expected, self.found, self.source = name, expected, found, source
+        where = f" ({source})" if source else ""
+        super().__init__(f"{name}: expected {expected}, found {found!r}{where}")
 
 
 class BadFilesetError(HepcacheError, ValueError):
@@ -88,56 +128,112 @@ class BadFilesetError(HepcacheError, ValueError):
         super().__init__(f"fileset {where}: {problem}" if where else f"fileset: {problem}")
 
 
-class BadFileError(HepcacheError, OSError):
+class BadFileError(HepcacheError):
     """Files of a fileset can't be analysed; all of them are named at once.
+
+    It is of the type, too, that coffea's error about the first of them has:
+    ``FileNotFoundError``, another ``OSError``, ``KeyError`` for a tree that is
+    not there, or what uproot makes of damaged bytes.
 
     Parameters
     ----------
     problems
         Path to reason, for every file concerned.
+    kind
+        The type that it has, too.
+    datasets
+        Path to the names of the datasets that the file belongs to.
     """
 
-    def __init__(self, problems: Mapping[str, str]) -> None:
-        self.problems = dict(problems)
-        lines = "\n".join(f"  {path}: {reason}" for path, reason in self.problems.items())
+    _heirs: ClassVar[dict[type[Exception], Any]] = {}
+
+    def __new__(cls, *args: Any, **_: Any) -> Self:
+        """Make one that is of the other type, too."""
+        kind = args[1] if len(args) > 1 else OSError
+        if kind not in cls._heirs:
+            try:
+                cls._heirs[kind] = type("BadFileError", (BadFileError, kind), {})
+            except TypeError:
+                # Some exceptions keep their values in ways that have no common heir.
+                cls._heirs[kind] = BadFileError
+        made = cls._heirs[kind]
+        return cast("Self", super(BadFileError, made).__new__(made))
+
+    def __init__(
+        self,
+        problems: Mapping[str, str],
+        kind: type[Exception] = OSError,
+        datasets: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        self.problems, self.kind = dict(problems), kind
+        self.datasets = {path: tuple(names) for path, names in (datasets or {}).items()}
+        skipped = "True" if issubclass(kind, OSError) else f"(OSError, {kind.__name__})"
+        hint = f"Fix or remove them, or skip them with skipbadfiles={skipped} (--skip-bad-files)."
+        self.args = (without_credentials(f"{self.listing}\n{hint}"),)
+
+    @property
+    def listing(self) -> str:
+        """All files with their datasets and reasons."""
         count = len(self.problems)
+        lines = (f"  {self._named(path)}: {reason}" for path, reason in self.problems.items())
         noun = "file" if count == 1 else "files"
-        super().__init__(
-            f"{count} {noun} can't be analysed:\n{lines}\n"
-            "Mend or remove them, or skip them with skipbadfiles=True (--skip-bad-files)."
-        )
+        return f"{count} {noun} can't be analysed:\n" + "\n".join(lines)
+
+    def _named(self, path: str) -> str:
+        names = self.datasets.get(path, ())
+        word = "dataset" if len(names) == 1 else "datasets"
+        return f"{path} ({word} {', '.join(names)})" if names else path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (BadFileError, (self.problems, self.kind, self.datasets), vars(self))
 
 
-class CatalogueError(HepcacheError, OSError):
-    """The catalogue of known files can't be read or written.
+class CatalogueError(_AboutFileError, HepcacheError, OSError):
+    """The catalogue of known files, at ``path``, can't be read or written."""
+
+    _what = "catalogue"
+
+
+class CacheDirectoryError(_AboutFileError, HepcacheError, PermissionError):
+    """The cache directory ``path`` is refused, because others could read or write it."""
+
+    _what = "cache directory"
+
+
+class ResultNotStoredError(HepcacheError, RuntimeError):
+    """A partial result is not kept; the run goes on, and a later one computes it again.
 
     Parameters
     ----------
-    path
-        The catalogue's file.
-    problem
-        What went wrong, with the fix.
+    reason
+        Why: what can't be pickled, how large it is, or what the volume said.
     """
 
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(f"catalogue {path}: {problem}")
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"this result is not stored: {reason}")
 
 
-class CacheDirectoryError(HepcacheError, PermissionError):
-    """A cache directory is refused, because others could read or write it.
+class LostResultsError(HepcacheError, LookupError):
+    """Stored results can't be used any more; compute these chunks again.
 
     Parameters
     ----------
-    path
-        The directory.
-    problem
-        Why it is refused, with the fix.
+    lost
+        The results.
+    reasons
+        Why, for each of them, in the same order.
     """
 
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(f"cache directory {path}: {problem}")
+    def __init__(self, lost: Sequence[Any], reasons: Sequence[str]) -> None:
+        self.lost, self.reasons = tuple(lost), tuple(reasons)
+        count = len(self.lost)
+        kinds = "; ".join(dict.fromkeys(self.reasons))
+        noun = "stored result is" if count == 1 else "stored results are"
+        super().__init__(f"{count} {noun} lost and must be computed again: {kinds}")
 
 
 class OriginError(HepcacheError, OSError):
@@ -149,11 +245,31 @@ class OriginError(HepcacheError, OSError):
         The file at its origin.
     problem
         The origin's own words, or what was expected and found.
+    column
+        The column that was wanted, with its entries, where it was one.
     """
 
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(f"origin of {path}: {problem}")
+    def __init__(self, path: str, problem: str, column: str = "") -> None:
+        self.path, self.problem, self.column = path, problem, column
+        super().__init__(f"origin of {path}: {f'{column}: ' if column else ''}{problem}")
+
+
+class ColumnError(HepcacheError, ValueError):
+    """What a file holds of a column contradicts itself.
+
+    Parameters
+    ----------
+    path
+        The file.
+    column
+        The column.
+    problem
+        What was expected and found.
+    """
+
+    def __init__(self, path: str, column: str, problem: str) -> None:
+        self.path, self.column, self.problem = path, column, problem
+        super().__init__(f"column {column!r} of {path}: {problem}")
 
 
 class ObjectStoreError(HepcacheError, OSError):
@@ -178,6 +294,10 @@ class ObjectStoreError(HepcacheError, OSError):
 
 class ObjectMissingError(ObjectStoreError, FileNotFoundError):
     """An object, or the bucket, pool or directory that should hold it, does not exist."""
+
+
+class ObjectConflictError(ObjectStoreError):
+    """Another put has published meanwhile at the same URI; this one left nothing behind."""
 
 
 class ObjectDamagedError(ObjectStoreError):
@@ -207,24 +327,56 @@ class UnknownColumnError(HepcacheError, KeyError):
 
     def __str__(self) -> str:
         hint = f"; near names: {', '.join(self.near)}" if self.near else ""
-        return f"no column {self.column!r} in {self.path}{hint}"
+        return without_credentials(f"no column {self.column!r} in {self.path}{hint}")
 
 
 class ClusterError(HepcacheError, RuntimeError):
     """A cluster can't do what was asked: no workers, no plugin, wrong versions."""
 
 
-class ProcessorError(HepcacheError, RuntimeError):
-    """A processor can't be loaded, or failed on a chunk.
+class ProcessorError(HepcacheError):
+    """A processor can't be loaded, or failed.
 
-    Parameters
-    ----------
-    problem
-        What went wrong, with the fix.
+    It is no builtin but ``Exception``, as what coffea raises: ``skipbadfiles``
+    looks at what caused it.
     """
 
 
-class FailedEventsError(ProcessorError):
+class ChunkError(ProcessorError):
+    """A chunk could not be processed; the cause is what was raised.
+
+    Parameters
+    ----------
+    action
+        What failed, in coffea's words, such as ``"Failed processing file"``.
+    dataset, path, tree, start, stop
+        The chunk.
+    problem
+        What was raised, with the column and the line of the processor where
+        these are known.
+    """
+
+    def __init__(
+        self, action: str, dataset: str, path: str, tree: str, start: int, stop: int, problem: str
+    ) -> None:
+        self.action, self.problem = action, problem
+        self.dataset, self.path, self.tree = dataset, path, tree
+        self.start, self.stop = start, stop
+        super().__init__(
+            f"{action}: {path}, tree {tree}, entries {start} to {stop}, of dataset {dataset!r}. "
+            f"The error was: {problem}"
+        )
+
+
+class WorkerKilledError(ProcessorError, RuntimeError):
+    """Chunks killed the workers that processed them; all others are done."""
+
+
+class RetryError(ProcessorError, ValueError):
+    """A run can't be completed by processing what it lacks."""
+
+
+class FailedEventsError(ProcessorError, RuntimeError):
     """A function raised on some events of an event store; all others are complete.
 
     Parameters
@@ -246,52 +398,57 @@ class FailedEventsError(ProcessorError):
         )
 
 
-class RecompressError(HepcacheError, OSError):
-    """A recompressed copy is not equal to its input, or could not be written.
+class FingerprintError(HepcacheError, TypeError):
+    """What decides the results of user code can't be seen, so they can't be kept.
 
     Parameters
     ----------
-    path
-        The input.
+    where
+        What can't be seen into, by the attributes and names that lead there, such as
+        ``Processor.model.session``.
     problem
-        What differs or failed.
+        Why, with the fix.
     """
 
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(f"recompress {path}: {problem}")
+    def __init__(self, where: str, problem: str) -> None:
+        self.where, self.problem = where, problem
+        super().__init__(f"no fingerprint of {where}: {problem}")
 
 
-class RecordError(HepcacheError, ValueError):
-    """A file that should hold a run's record or a report can't be read.
+class RecompressError(_AboutFileError, HepcacheError, OSError):
+    """A recompressed copy is not equal to its input ``path``, or could not be written."""
+
+    _what = "recompress"
+
+
+class RecordError(_AboutFileError, HepcacheError, ValueError):
+    """The file ``path`` (``""`` for none) that should hold a record or a report can't be read."""
+
+    _what = "record"
+
+
+class TableFileError(_AboutFileError, HepcacheError, OSError):
+    """The file ``path`` of HDF5 tables can't be read or written."""
+
+    _what = "HDF5 file"
+
+
+class MissingFilterError(TableFileError):
+    """Chunks of a file are compressed by a filter that is not installed.
 
     Parameters
     ----------
-    path
-        The file, or ``""`` for values that came from no file.
-    problem
-        What was expected and found, with the fix.
+    path, dataset
+        The file, and the dataset in it.
+    number
+        The filter's number at the HDF Group.
+    fix
+        Its name, where it is known, and what to install.
     """
 
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(f"record {path}: {problem}" if path else f"record: {problem}")
-
-
-class TableFileError(HepcacheError, OSError):
-    """A file of HDF5 tables can't be read or written.
-
-    Parameters
-    ----------
-    path
-        The file.
-    problem
-        What went wrong, with the fix.
-    """
-
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(f"HDF5 file {path}: {problem}")
+    def __init__(self, path: str, dataset: str, number: int, fix: str) -> None:
+        self.dataset, self.number = dataset, number
+        super().__init__(path, f"{dataset} is compressed by HDF5's filter {number}, {fix}")
 
 
 class TableMismatchError(HepcacheError, ValueError):
@@ -362,7 +519,7 @@ class MissingItemError(HepcacheError, KeyError):
 
     def __str__(self) -> str:
         hint = f"; nearest: {', '.join(map(str, self.near))}" if self.near else ""
-        return f"no {self.item} in {self.parent}{hint}"
+        return without_credentials(f"no {self.item} in {self.parent}{hint}")
 
 
 class DuplicateItemError(HepcacheError, KeyError):
@@ -381,7 +538,9 @@ class DuplicateItemError(HepcacheError, KeyError):
         super().__init__(item)
 
     def __str__(self) -> str:
-        return f"{self.item} is in {self.parent} already; overwrite=True replaces products"
+        return without_credentials(
+            f"{self.item} is in {self.parent} already; overwrite=True replaces products"
+        )
 
 
 class ProductTypeError(HepcacheError, TypeError):
@@ -396,3 +555,7 @@ class ProductTypeError(HepcacheError, TypeError):
     def __init__(self, expected: str, found: str) -> None:
         self.expected, self.found = expected, found
         super().__init__(f"expected a product of type {expected}, found {found}")
+
+
+class IncompleteWarning(UserWarning):
+    """The result of a run lacks events, because files or chunks were skipped or failed."""

@@ -7,10 +7,13 @@ adds its defaults and gives them types.
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import socket
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,14 +22,37 @@ from typing import Any, Literal
 import dask.config
 import platformdirs
 import yaml
-from dask.utils import parse_bytes
+from dask.utils import parse_bytes, parse_timedelta
 
 from hepcache.errors import ConfigurationError
 
-__all__ = ["DEFAULTS", "Settings", "settings"]
-
 DEFAULTS: dict[str, Any] = yaml.safe_load(files("hepcache").joinpath("hepcache.yaml").read_text())
 """What ``hepcache.yaml`` says."""
+_PREFIX = "hepcache."
+_VARIABLES = "DASK_HEPCACHE"
+_INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
+_PARENT = "inherited from the process that started this one"
+_HERE = "set in this process"
+_DEFAULT = "default"
+# Settings whose value null stands for something that is found out.
+_RESOLVED = {
+    "host": "host",
+    "user": "user",
+    "catalogue": "catalogue",
+    "cache.directory": "cache_directory",
+    "cache.group": "group_directory",
+}
+_REMOVED = {
+    "cache.run": "columns are evicted until 1.4 times hepcache.cache.cull is free",
+    "cache.stop": "nothing is stored below a fifth of hepcache.cache.cull",
+    "cache.memory": "each process holds on to 320 MiB of columns",
+    "cache.verify": "checksums are compared at the first use; 'hepcache cache verify' checks all",
+    "placement.epsilon": "smaller chunks divide more evenly",
+    "origin.bandwidth": "LocalCluster(origin_bandwidth=...) emulates a slow link",
+    "origin.bandwidth_state": "LocalCluster(origin_bandwidth=...) emulates a slow link",
+    "origin.retries": "what fails and may pass is asked again for about 6 s",
+    "origin.requests": "a host has at most 16 requests under way at one origin",
+}
 dask.config.update_defaults(DEFAULTS)
 
 
@@ -34,60 +60,23 @@ dask.config.update_defaults(DEFAULTS)
 class Settings:
     """One reading of the configuration.
 
-    Attributes
-    ----------
-    host
-        This host's name in the placement.
-    catalogue
-        File of the catalogue.
-    cache_mode
-        Who keeps what is read: hepcache decoded columns, the kernel raw pages
-        of NFS (FS-Cache), or both.
-    cache_directory
-        Directory of this host's cached columns; ``{user}`` in the setting
-        stands for the name of who runs the process.
-    group_directory
-        Directory of the columns that a Unix group shares on this host, or ``None``.
-    capacity_bytes, capacity_fraction
-        Limit of the cache: one of them is set, bytes or a fraction of the volume.
-    quota_bytes, quota_fraction
-        Limit of one user in it: bytes, a fraction of the capacity, or neither.
-    run, cull, stop
-        Free fractions of the volume: evict below ``cull`` until ``run`` is
-        free; store nothing below ``stop``.
-    eviction
-        Name of the policy, or ``None`` for the default one.
-    admit
-        Whether a host keeps what it reads for another one's chunks: always,
-        or when it is asked for repeatedly.
-    codec
-        How columns are kept: auto, raw, lz4 or zstd.
-    memory_bytes
-        How much of what it has read each process holds on to, decoded.
-    verify
-        When checksums are looked at.
-    drain_file
-        Workers of an HTCondor pool leave a machine on which it exists.
-    segment_entries
-        Target length of a segment in entries.
-    epsilon
-        How far a host may exceed its fair share of a batch.
-    duplicates
-        How many times longer than expected a chunk may take before an idle
-        host tries it too, or ``None``.
-    origin_bandwidth
-        Emulated bandwidth of the shared origin in bytes/s, or ``None``.
-    origin_bandwidth_state
-        File that holds the emulated link's state, or ``None``.
-    origin_retries
-        Attempts after a transient error of an origin.
-    origin_requests
-        Requests that all processes of a host have under way at one origin at most.
-    origin_ahead_bytes
-        Bytes that each process fetches for its next chunks at most; 0 for none.
+    ``user``: whose runs a client submits: users of one cluster take turns.
+    ``cache_directory``: directory of this host's cached columns; ``{user}`` in the setting stands
+    for the name of who runs the process.
+    ``group_directory``: directory of the columns that a Unix group shares on this host, or
+    ``None``.
+    ``cull``: free fraction of the volume below which columns are evicted.
+    ``codec``: how columns are kept: auto, raw, lz4 or zstd.
+    ``segment_entries``: target length of a segment in entries.
+    ``duplicates``: how many times longer than expected a chunk may take before an idle host tries
+    it too, or ``None``.
+    ``lost_after_s``: seconds without a heartbeat after which a worker counts as lost, or ``None``.
+    ``origin_ahead_bytes``: bytes that each process fetches for its next chunks at most; 0 for
+    none.
     """
 
     host: str
+    user: str
     catalogue: Path
     cache_mode: Literal["columns", "fscache", "both"]
     cache_directory: Path
@@ -96,146 +85,349 @@ class Settings:
     capacity_fraction: float | None
     quota_bytes: int | None
     quota_fraction: float | None
-    run: float
     cull: float
-    stop: float
-    eviction: str | None
-    admit: Literal["always", "repeated"]
     codec: Literal["auto", "raw", "lz4", "zstd"]
-    memory_bytes: int
-    verify: Literal["first-use", "always", "never"]
     drain_file: Path
     segment_entries: int
-    epsilon: float
     duplicates: float | None
-    origin_bandwidth: float | None
-    origin_bandwidth_state: Path | None
-    origin_retries: int
-    origin_requests: int
+    lost_after_s: float | None
     origin_ahead_bytes: int
 
 
 def settings() -> Settings:
     """Return the settings in force now.
 
-    Raises
-    ------
-    ConfigurationError
-        A value has the wrong type or range; the message names the key.
+    Raises ``ConfigurationError``: a key is unknown, or a value has the wrong type or range; the
+    message names the key, the value, where it was given and what is allowed.
     """
     # Several times per chunk: what was asked for with the same words is the same.
     said = repr(dask.config.get("hepcache", {}))
-    return _settings(said, os.environ.get("HOME"), os.environ.get("XDG_CACHE_HOME"))
+    home = os.environ.get("HOME"), os.environ.get("XDG_CACHE_HOME")
+    # A new name beside ours may be ours, misspelt.
+    return _settings(said, tuple(dask.config.config), home)
 
 
 @lru_cache(maxsize=16)
-def _settings(*_: str | None) -> Settings:
+def _settings(*_: object) -> Settings:
+    for key in unknown():
+        raise key.error()
+    return read()
+
+
+def read() -> Settings:
+    """Return the settings in force now, whatever else the configuration holds.
+
+    Raises ``ConfigurationError``: a value has the wrong type or range.
+    """
+    values = {**_DEFAULT_VALUES, **dict(leaves(dask.config.get("hepcache", {})))}
     home = Path(platformdirs.user_cache_dir("hepcache"))
-    capacity_bytes, capacity_fraction = _size("cache.capacity")
-    if capacity_bytes is None and capacity_fraction is None:
-        raise ConfigurationError("hepcache.cache.capacity", "bytes or a percentage", None)
-    quota_bytes, quota_fraction = _size("cache.quota")
-    run, cull, stop = (_fraction(f"cache.{name}") for name in ("run", "cull", "stop"))
-    if not stop < cull < run:
-        expected = "stop below cull below run, as cachefilesd has them"
-        raise ConfigurationError("hepcache.cache.run", expected, f"{run}, {cull}, {stop}")
-    group, eviction = _get("cache.group"), _get("cache.eviction")
-    state = _get("origin.bandwidth_state")
-    bandwidth, duplicates = _get("origin.bandwidth"), _get("placement.duplicates")
+    capacity_bytes, capacity_fraction = _size(values, "cache.capacity")
+    quota_bytes, quota_fraction = (
+        (None, None) if values["cache.quota"] is None else _size(values, "cache.quota")
+    )
+    duplicates = values["placement.duplicates"]
     return Settings(
-        host=str(_get("host") or socket.gethostname()),
-        catalogue=Path(_get("catalogue") or home / "catalogue.sqlite").expanduser(),
-        cache_mode=_one_of("cache.mode", "columns", "fscache", "both"),
-        cache_directory=_own(_get("cache.directory") or home / "columns"),
-        group_directory=None if group is None else Path(group).expanduser(),
+        host=_name(values, "host") or socket.gethostname(),
+        user=_name(values, "user") or _login(),
+        catalogue=_path(values, "catalogue") or home / "catalogue.sqlite",
+        cache_mode=_one_of(values, "cache.mode", "columns", "fscache", "both"),
+        cache_directory=_path(values, "cache.directory") or home / "columns",
+        group_directory=_path(values, "cache.group"),
         capacity_bytes=capacity_bytes,
         capacity_fraction=capacity_fraction,
         quota_bytes=quota_bytes,
         quota_fraction=quota_fraction,
-        run=run,
-        cull=cull,
-        stop=stop,
-        eviction=None if eviction is None else str(eviction),
-        admit=_one_of("cache.admit", "always", "repeated"),
-        codec=_one_of("cache.codec", "auto", "raw", "lz4", "zstd"),
-        memory_bytes=_bytes("cache.memory", _get("cache.memory")),
-        verify=_one_of("cache.verify", "first-use", "always", "never"),
-        drain_file=Path(_get("drain_file")),
-        segment_entries=_positive("segment.entries"),
-        epsilon=_above("placement.epsilon", 0),
-        duplicates=None if duplicates is None else _above("placement.duplicates", 1),
-        origin_bandwidth=None
-        if bandwidth is None
-        else float(_bytes("origin.bandwidth", bandwidth)),
-        origin_bandwidth_state=None if state is None else Path(state),
-        origin_retries=int(_get("origin.retries")),
-        origin_requests=_positive("origin.requests"),
-        origin_ahead_bytes=_bytes("origin.ahead", _get("origin.ahead")),
+        cull=_fraction(values, "cache.cull"),
+        codec=_one_of(values, "cache.codec", "auto", "raw", "lz4", "zstd"),
+        drain_file=_given_path(values, "drain_file", "a path"),
+        segment_entries=_whole(values, "segment.entries", least=1),
+        duplicates=None if duplicates is None else _above(values, "placement.duplicates", 1),
+        lost_after_s=None
+        if values["placement.lost_after"] is None
+        else _seconds(values, "placement.lost_after"),
+        origin_ahead_bytes=_bytes(values, "origin.ahead", least=0),
     )
 
 
-def _own(path: str | Path) -> Path:
-    """Return a path that may name its user, so that one setting serves all of a machine."""
-    text = str(path)
+def _refused(values: Mapping[str, Any], key: str, expected: str) -> ConfigurationError:
+    value = values[key]
+    return ConfigurationError(f"{_PREFIX}{key}", expected, value, _source(key, value))
+
+
+def _source(key: str, value: object) -> str:
+    """Return where a value was given; ``""`` for a default."""
+    if value == _DEFAULT_VALUES.get(key):
+        return ""
+    found, source = given(os.environ).get(f"{_PREFIX}{key}", (None, ""))
+    return source if source and found == value else _HERE
+
+
+def _name(values: Mapping[str, Any], key: str) -> str | None:
+    value = values[key]
+    # A host may be called 12, and a variable that says so is read as a number.
+    if isinstance(value, bool) or not isinstance(value, str | int | None) or value == "":
+        raise _refused(values, key, "a name, or null")
+    return None if value is None else str(value)
+
+
+def _login() -> str:
+    """Return who runs this process, and where; of a user without a name the number."""
+    try:
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        name = str(os.geteuid())
+    return f"{name}@{socket.gethostname()}"
+
+
+def _path(values: Mapping[str, Any], key: str) -> Path | None:
+    return None if values[key] is None else _given_path(values, key, "a path, or null")
+
+
+def _given_path(values: Mapping[str, Any], key: str, expected: str) -> Path:
+    value = values[key]
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise _refused(values, key, expected)
+    # A path may name its user, so that one setting serves all of a machine.
     if "{user}" in text:
-        text = text.replace("{user}", pwd.getpwuid(os.geteuid()).pw_name)
-    return Path(text).expanduser()
-
-
-def _get(key: str) -> Any:
-    return dask.config.get(f"hepcache.{key}")
-
-
-def _bytes(key: str, value: object) -> int:
+        try:
+            text = text.replace("{user}", pwd.getpwuid(os.geteuid()).pw_name)
+        except KeyError:
+            expected = f"a path without {{user}}, because user {os.geteuid()} has no name here"
+            raise _refused(values, key, expected) from None
     try:
-        # "20 MB/s" reads naturally for a bandwidth; the unit of time is always a second.
-        return int(parse_bytes(str(value).removesuffix("/s")))
-    except ValueError as error:
-        raise ConfigurationError(f"hepcache.{key}", "bytes, such as 200 GiB", value) from error
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise _refused(values, key, "a path below a home directory that is known") from None
 
 
-def _size(key: str) -> tuple[int | None, float | None]:
-    """Return bytes or a fraction, whichever a value is; neither for null."""
-    value = _get(key)
-    if value is None:
-        return None, None
+def _bytes(values: Mapping[str, Any], key: str, *, least: int) -> int:
+    value = values[key]
+    expected = f"bytes, at least {least}, such as 200 GiB"
+    if isinstance(value, bool) or not any(map(str.isdecimal, str(value))):
+        raise _refused(values, key, expected)
+    try:
+        found = int(parse_bytes(str(value)))
+    except (ValueError, OverflowError):
+        raise _refused(values, key, expected) from None
+    if found < least:
+        raise _refused(values, key, expected)
+    return found
+
+
+def _size(values: Mapping[str, Any], key: str) -> tuple[int | None, float | None]:
+    """Return bytes or a fraction, whichever a value is."""
+    value = values[key]
     if isinstance(value, str) and value.strip().endswith("%"):
-        return None, _fraction(key)
-    return _bytes(key, value), None
-
-
-def _fraction(key: str) -> float:
-    value = _get(key)
+        return None, _fraction(values, key)
     try:
-        fraction = float(str(value).strip().rstrip("%")) / 100
-    except ValueError as error:
-        raise ConfigurationError(f"hepcache.{key}", "a percentage, such as 80%", value) from error
+        return _bytes(values, key, least=1), None
+    except ConfigurationError:
+        expected = "bytes, at least 1, such as 200 GiB, or a percentage, such as 80%"
+        raise _refused(values, key, expected) from None
+
+
+def _fraction(values: Mapping[str, Any], key: str) -> float:
+    value = values[key]
+    try:
+        fraction = math.nan
+        if not isinstance(value, bool):
+            fraction = float(str(value).strip().removesuffix("%")) / 100
+    except ValueError:
+        pass
     if not 0 < fraction <= 1:
-        raise ConfigurationError(f"hepcache.{key}", "between 0% and 100%", value)
+        raise _refused(values, key, "a percentage above 0% and up to 100%, such as 80%")
     return fraction
 
 
-def _one_of(key: str, *choices: str) -> Any:
-    value = _get(key)
+def _one_of(values: Mapping[str, Any], key: str, *choices: str) -> Any:
+    value = values[key]
     if value not in choices:
-        expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
-        raise ConfigurationError(f"hepcache.{key}", expected, value)
+        null = "null, " if _DEFAULT_VALUES[key] is None else ""
+        raise _refused(values, key, f"{null}{', '.join(choices[:-1])} or {choices[-1]}")
     return value
 
 
-def _above(key: str, bound: float) -> float:
-    value = _get(key)
+def _above(values: Mapping[str, Any], key: str, bound: float) -> float:
+    value = values[key]
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = bound
-    if not number > bound:
-        raise ConfigurationError(f"hepcache.{key}", f"a number above {bound}", value)
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not bound < number < math.inf:
+        raise _refused(values, key, f"a number above {bound}")
     return number
 
 
-def _positive(key: str) -> int:
-    value = _get(key)
-    if not isinstance(value, int) or value <= 0:
-        raise ConfigurationError(f"hepcache.{key}", "a positive number", value)
+def _seconds(values: Mapping[str, Any], key: str) -> float:
+    value = values[key]
+    try:
+        number = math.nan
+        # A unit alone would be one of it.
+        if not isinstance(value, bool) and any(map(str.isdecimal, str(value))):
+            number = float(parse_timedelta(value))
+    except (TypeError, ValueError, KeyError, OverflowError, AttributeError):
+        pass
+    if not 0 < number < math.inf:
+        raise _refused(values, key, "a time above 0 s, such as 30 s, or null")
+    return number
+
+
+def _whole(values: Mapping[str, Any], key: str, *, least: int) -> int:
+    value = values[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise _refused(values, key, f"a whole number from {least}")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A key that nothing reads.
+
+    ``key``: its whole name, such as ``hepcache.cache.capcity``.
+    ``near``: the known key that comes near; ``""`` for none.
+    """
+
+    key: str
+    value: Any
+    source: str
+    near: str
+    expected: str
+
+    def error(self) -> ConfigurationError:
+        """Return what is to be raised."""
+        return ConfigurationError(self.key, self.expected, self.value, self.source)
+
+
+def unknown(env: Mapping[str, str] | None = None) -> list[Unknown]:
+    """Return the keys that nothing reads, misspelt or of a wrong structure."""
+    # What this process sets need not be in any file; and Dask puts the defaults
+    # in place of a value where settings should be, so that only its file still has it.
+    found = {key: (value, _HERE) for key, value in _ours(dask.config.config)}
+    found.update(given(os.environ if env is None else env))
+    known = {f"{_PREFIX}{key}" for key in _DEFAULT_VALUES}
+    groups = {key.rpartition(".")[0] for key in known}
+    return [
+        _unknown(key, value, source)
+        for key, (value, source) in found.items()
+        if key not in known and not (key in groups and value is None)
+    ]
+
+
+def _unknown(key: str, value: Any, source: str) -> Unknown:
+    for name in _DEFAULT_VALUES:
+        if f"{_PREFIX}{name}".startswith(f"{key}."):
+            expected = f"settings below it, such as {_PREFIX}{name}"
+            return Unknown(key, value, source, name, expected)
+    if (reason := _REMOVED.get(key.removeprefix(_PREFIX))) is not None:
+        return Unknown(key, value, source, "", f"no value, since this setting is gone ({reason})")
+    # The first name too may be wrong, as one underscore too few makes it in a variable.
+    name = key.removeprefix("hepcache") if key.startswith("hepcache") else key.partition(".")[2]
+    near = next(iter(get_close_matches(name.strip("._'"), _DEFAULT_VALUES, 1)), "")
+    hint = f"did you mean {_PREFIX}{near}?" if near else "'hepcache config show' lists them"
+    if "'" in key:
+        hint = "names stand below each other in a file, not with dots between them"
+    return Unknown(key, value, source, near, f"the name of a setting ({hint})")
+
+
+def given(env: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    """Return value and source of all keys that something sets, the last word first."""
+    found: dict[str, tuple[Any, str]] = {}
+    for path, config in dask.config.collect_yaml(dask.config.paths, return_paths=True):
+        found.update({key: (value, str(path)) for key, value in _ours(config)})
+    if _INHERITED in env:
+        config = dask.config.deserialize(env[_INHERITED])
+        found.update({key: (value, _PARENT) for key, value in _ours(config)})
+    for name in sorted(env):
+        if name.startswith(_VARIABLES):
+            config = dask.config.collect_env({name: env[name]})
+            found.update({key: (value, f"${name}") for key, value in _ours(config)})
+    return found
+
+
+def _ours(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Return what is below ``hepcache``, and below what was to be called so."""
+    ours = {
+        name: value
+        for name, value in config.items()
+        if str(name).startswith("hepcache")
+        or get_close_matches(str(name).lower(), ["hepcache"], cutoff=0.85)
+    }
+    return leaves(ours)
+
+
+def leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Return key and value of every setting in a tree of them."""
+    for name, value in tree.items() if isinstance(tree, Mapping) else ():
+        plain = str(name).replace("-", "_")
+        # To Dask a dot within a name is none between two.
+        key = f"{above}{plain!r}" if "." in plain else f"{above}{plain}"
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{key}.")
+        else:
+            yield key, value
+
+
+_DEFAULT_VALUES = dict(leaves(DEFAULTS["hepcache"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as it is in force.
+
+    ``key``: its name below ``hepcache``, such as ``cache.capacity``.
+    ``source``: ``default``, a file's path, an environment variable, or ``this process``.
+    """
+
+    key: str
+    value: Any
+    source: str
+    default: Any
+    resolved: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The configuration in force.
+
+    ``settings``: all of hepcache's, in the order of its defaults.
+    ``problem``: why the values are refused; ``""`` if they are not.
+    """
+
+    settings: tuple[Setting, ...]
+    unknown: tuple[Unknown, ...]
+    problem: str
+    paths: tuple[str, ...]
+
+
+def configured(env: Mapping[str, str] | None = None) -> Configured:
+    """Return every setting with its value and where that comes from."""
+    known = dict(leaves(DEFAULTS["hepcache"]))
+    env = os.environ if env is None else env
+    sources = given(env)
+    try:
+        chosen, problem = read(), ""
+    except ConfigurationError as error:
+        chosen, problem = None, str(error)
+    found = []
+    for key, default in known.items():
+        value = dask.config.get(f"hepcache.{key}", default)
+        stated, source = sources.get(f"hepcache.{key}", (default, _DEFAULT))
+        # What neither files nor variables say was set by the program itself.
+        where = source if stated == value else "this process"
+        found.append(Setting(key, value, where, default, _resolved(key, value, chosen)))
+    paths = tuple(map(str, dask.config.paths))
+    return Configured(tuple(found), tuple(unknown(env)), problem, paths)
+
+
+def _resolved(key: str, value: Any, chosen: Settings | None) -> str:
+    if key not in _RESOLVED or chosen is None:
+        return ""
+    found = getattr(chosen, _RESOLVED[key])
+    return "" if found is None or str(found) == str(value) else str(found)
+
+
+def as_yaml(value: Any) -> str:
+    """Return a setting's value as it is written in a file."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -13,21 +13,23 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import dask.config
 import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
 
-from hepcache.bench.cold import drop_page_cache, no_file_known
-from hepcache.bench.live import LiveCycles
+from hepcache.bench.frame import drop_page_cache, no_file_known, progress
 from hepcache.bench.plan import QUICK, CyclesPlan
 from hepcache.bench.result import BenchResult
 from hepcache.errors import ClusterError, ConfigurationError
 from hepcache.fileset import Fileset
+from hepcache.io.emulated_link import bytes_per_s
 from hepcache.report import CycleReport, RunRecord
+from hepcache.report.render.tables import CYCLE_HEADINGS, cycle_row
 from hepcache.settings import settings
-
-__all__ = ["bench", "cycles_result", "run_cycles"]
 
 
 def run_cycles(
@@ -40,36 +42,17 @@ def run_cycles(
 ) -> CycleReport:
     """Run the cycles on a local cluster of their own, or on one that is there.
 
-    Parameters
-    ----------
-    plan
-        What to run.
-    title
-        Of the report.
-    note
-        Told what is being done.
-    on_cycle
-        Told after every cycle, with the report so far.
-    cluster
-        A cluster with cold caches that sees ``plan.directory``; it takes the
-        place of the simulated hosts.
-
-    Returns
-    -------
-    CycleReport
-        One record per cycle.
-
-    Raises
-    ------
-    ConfigurationError
-        A number is not positive, or the files lack the columns.
-    ClusterError
-        A cycle did not read what the first one read.
+    ``cluster``: a cluster with cold caches that sees ``plan.directory``; it takes the place of the
+    simulated hosts.
+    It returns one record per cycle.
+    Raises ``ConfigurationError``: a number is not positive, or the files lack the columns.
+    Raises ``ClusterError``: a cycle did not read what the first one read.
     """
     if plan.cycles < 1:
         raise ConfigurationError("cycles", "a positive number", plan.cycles)
-    with dask.config.set({"hepcache.origin.bandwidth": plan.origin_bandwidth}):
-        settings()  # finds a bad value before anything has been made
+    settings()  # finds a bad value before anything has been made
+    if plan.origin_bandwidth is not None:
+        bytes_per_s(plan.origin_bandwidth)
     with ExitStack() as stack:
         scratch = Path(
             stack.enter_context(
@@ -98,9 +81,9 @@ def _run(
     # Imported here: coffea takes seconds, and the command's --help must not.
     from coffea.nanoevents import BaseSchema
 
+    from hepcache.api import analyse
     from hepcache.bench.reading import ReadColumns
     from hepcache.clusters import LocalCluster
-    from hepcache.session import analyse
 
     processor = ReadColumns(columns, missing="raise" if plan.columns else "skip")
     records: list[RunRecord] = []
@@ -139,36 +122,26 @@ def _run(
 
 
 def cycles_result(report: CycleReport) -> BenchResult:
-    """Return a report's figures as a benchmark's result.
+    """Return a report's figures as a benchmark's result: a row per cycle, and ratios.
 
-    Parameters
-    ----------
-    report
-        At least one cycle.
-
-    Returns
-    -------
-    BenchResult
-        A row per cycle, and ratios: ``cycle1_over_cycle2`` and
-        ``cycle1_over_last`` (wall times), ``hit_ratio_cycle2`` (columns of
-        segments), ``origin_bytes_cycle2``. Those of cycle 2 are left out
-        where there is none.
+    The ratios of cycle 2 are left out where there is none.
     """
-    first, last = report.summaries[0], report.summaries[-1]
+    first = report.summaries[0]
+    last = report.summaries[-1]
     rows = [
         {
             "cycle": number,
-            "wall_s": one.wall_s,
+            "wall_s": cycle.wall_s,
             "speed_up": speed_up,
-            "events_per_s": one.events_per_s,
-            "core_events_per_s": one.events_per_s / max(one.threads, 1),
-            "hit_ratio": one.hit_ratio,
-            "cache_bytes": one.cache_bytes,
-            "origin_bytes": one.origin_bytes,
-            "stolen": one.stolen_chunks,
-            "tail_s": one.tail_s,
+            "events_per_s": cycle.events_per_s,
+            "core_events_per_s": cycle.events_per_s / max(cycle.threads, 1),
+            "hit_ratio": cycle.hit_ratio,
+            "cache_bytes": cycle.cache_bytes,
+            "origin_bytes": cycle.origin_bytes,
+            "stolen": cycle.stolen_chunks,
+            "tail_s": cycle.tail_s,
         }
-        for number, (one, speed_up) in enumerate(
+        for number, (cycle, speed_up) in enumerate(
             zip(report.summaries, report.speed_ups, strict=True), start=1
         )
     ]
@@ -251,6 +224,43 @@ def bench(
         report.to_json(out / "report.json")
         report.to_html(out / "report.html")
     return cycles_result(report)
+
+
+class LiveCycles:
+    """Shows cycles as they end: a table in a terminal, a line each elsewhere."""
+
+    def __init__(self, console: Console = progress) -> None:
+        self._console = console
+        self._report: CycleReport | None = None
+        # It vanishes in the end: the caller prints the result.
+        self._live = Live(console=console, transient=True, refresh_per_second=8)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def note(self, text: str) -> None:
+        """Say what is being done now."""
+        if self._console.is_terminal:
+            above: list[RenderableType] = [self._report] if self._report else []
+            self._live.update(Group(*above, Spinner("dots", text)))
+        else:
+            self._console.print(text, soft_wrap=True)
+
+    def cycle(self, report: CycleReport) -> None:
+        """Show the report so far; its last cycle has just ended."""
+        self._report = report
+        if not self._console.is_terminal:
+            first, last = report.summaries[0], report.summaries[-1]
+            row = cycle_row(len(report), last, first.wall_s)
+            cells = zip(CYCLE_HEADINGS, row, strict=True)
+            self._console.print(
+                ", ".join(f"{heading} {text}" for heading, text in cells), soft_wrap=True
+            )
 
 
 def _with_settings(record: RunRecord, plan: CyclesPlan, columns: Sequence[str]) -> RunRecord:

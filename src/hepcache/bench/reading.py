@@ -8,24 +8,15 @@ from typing import Literal
 import awkward as ak
 from coffea.processor import ProcessorABC
 
-from hepcache.bench.columns import present
-
-__all__ = ["ReadColumns"]
+from hepcache.bench.plan import present
 
 
 class ReadColumns(ProcessorABC):
     """Materialise columns of every event.
 
-    Parameters
-    ----------
-    columns
-        Names of branches.
-    missing
-        ``"skip"`` reads what a file has of them, as versions of NanoAOD
-        differ; ``"raise"`` insists on all.
+    ``missing``: ``"skip"`` reads what a file has of them, as versions of NanoAOD differ;
+    ``"raise"`` insists on all.
 
-    Notes
-    -----
     It returns the number of events and of values, so that cycles can be
     compared: every cycle must have read the same.
     """

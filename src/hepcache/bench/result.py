@@ -1,4 +1,4 @@
-"""What every benchmark returns: what was measured, where, and against whom."""
+"""The result of a benchmark: what was measured, where, and beside which peers."""
 
 from __future__ import annotations
 
@@ -9,38 +9,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hepcache.report.files import write_atomically
+from hepcache.display import bytes_text, count_text, plain_table, ratio_text, seconds_text
+from hepcache.io.atomic import write_atomically
 from hepcache.report.machine import machine, versions
-from hepcache.report.units import bytes_text, count_text, ratio_text, seconds_text
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-__all__ = ["BenchResult"]
 
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
     """The outcome of one benchmark.
 
-    Attributes
-    ----------
-    name
-        The benchmark's name.
-    rows
-        One mapping per case measured. Names end in their unit: ``_s``,
-        ``_bytes``, ``_per_s``; ``_ratio`` is a part of one.
-    ratios
-        Documented name to number. Bigger is better for hepcache, unless the
-        name ends in ``_over_ideal``, ``_over_limit``, ``_over_fair`` or
-        ``_over_reference``, or is a number of bytes.
-    versions, machine
-        Software, and the machine it ran on.
-
-    Raises
-    ------
-    ValueError
-        A ratio is not a finite number.
+    ``rows``: one mapping per case measured. Names end in their unit: ``_s``, ``_bytes``,
+    ``_per_s``; ``_ratio`` is a part of one.
+    ``ratios``: documented name to number. Bigger is better for hepcache, unless the name ends in
+    ``_over_ideal``, ``_over_limit``, ``_over_floor``, ``_over_fair`` or ``_over_reference``, or is
+    a number of bytes or of seconds.
+    Raises ``ValueError``: a ratio is not a finite number.
     """
 
     name: str
@@ -69,18 +55,11 @@ class BenchResult:
         return write_atomically(directory / "result.json", f"{text}\n".encode())
 
     def __rich_console__(self, *_: object) -> Iterator[Table]:
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-
         columns = list(dict.fromkeys(name for row in self.rows for name in row))
-        cases = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        for number, name in enumerate(columns):
-            cases.add_column(_heading(name), justify="right" if number else "left")
+        cases = plain_table(*map(_heading, columns))
         for row in self.rows:
             cases.add_row(*(_cell(name, row.get(name)) for name in columns))
-        ratios = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        ratios.add_column("ratio")
-        ratios.add_column("", justify="right")
+        ratios = plain_table("ratio", "")
         for name, value in self.ratios.items():
             ratios.add_row(name, _cell(name, value))
         yield cases

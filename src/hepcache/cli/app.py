@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,22 +13,17 @@ from hepcache import __version__
 from hepcache.cli.bench import bench
 from hepcache.cli.cache import cache
 from hepcache.cli.catalogue import catalogue
-from hepcache.cli.config import config
+from hepcache.cli.cluster import cluster
+from hepcache.cli.config import config, init
 from hepcache.cli.demo import demo
 from hepcache.cli.doctor import doctor
-from hepcache.cli.explain import explain
+from hepcache.cli.eventstore import store
 from hepcache.cli.hdf5 import hdf5
-from hepcache.cli.init import init
 from hepcache.cli.objects import objects
-from hepcache.cli.pool import cluster
-from hepcache.cli.recompress import recompress
-from hepcache.cli.report import report
+from hepcache.cli.report import explain, report
 from hepcache.cli.run import run
-from hepcache.cli.sample import sample
-from hepcache.cli.store import store
-from hepcache.errors import ConfigurationError, HepcacheError
-
-__all__ = ["app", "main"]
+from hepcache.cli.sample import recompress, sample
+from hepcache.errors import ChunkError, ConfigurationError, HepcacheError
 
 FAILED, BAD_USE, INTERRUPTED = 1, 2, 128 + 2
 
@@ -73,16 +69,37 @@ def _root(
         bool, typer.Option("--debug", help="Show the traceback of an error, not just its line.")
     ] = False,
     version: Annotated[  # noqa: ARG001 - the callback does the work
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     context.obj = {"debug": debug}
 
 
+_EXTRAS = {
+    "aiohttp": "remote",
+    "bokeh": "dashboard",
+    "correctionlib": "examples",
+    "cryptography": "htcondor",
+    "dask_jobqueue": "htcondor",
+    "deflate": "hdf5",
+    "fsspec_xrootd": "remote",
+    "h5py": "hdf5",
+    "hdf5plugin": "hdf5",
+    "htcondor2": "htcondor",
+    "isal": "hdf5",
+    "law": "workflow",
+    "luigi": "workflow",
+    "obstore": "objects",
+    "s3fs": "remote",
+    "xgboost": "examples",
+    "XRootD": "remote",
+    "zlib_ng": "hdf5",
+}
+"""Which of hepcache's extras brings a package, by the name that is imported."""
+
 _FIXES = {
-    errno.ENOSPC: "make room there, or name another directory",
-    errno.EDQUOT: "your quota there is used up; make room, or name another directory",
+    errno.ENOSPC: "free space there, or name another directory",
+    errno.EDQUOT: "your quota there is used up; free some, or name another directory",
     errno.EACCES: "you may not do that there; ask its owner, or name another place",
     errno.EROFS: "nothing can be written there; name another directory",
 }
@@ -90,17 +107,32 @@ _FIXES = {
 
 def _fix(error: Exception) -> str:
     """Return what to do about an error of the system; hepcache's own say it themselves."""
+    if isinstance(error, ImportError) and "pip install" not in str(error):
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        return f"; pip install 'hepcache[{extra}]' brings it" if extra else ""
     if isinstance(error, HepcacheError) or not isinstance(error, OSError):
         return ""
     fix = _FIXES.get(error.errno or 0)
     return f"; {fix}" if fix else ""
 
 
+def _text(error: Exception) -> str:
+    """Return an error's words; those of a chunk begin with the line of the user's code."""
+    if not isinstance(error, ChunkError):
+        return str(error)
+    problem = error.problem.replace(f"{Path.cwd()}/", "")
+    return (
+        f"{problem}\n  dataset {error.dataset!r}, file {error.path}, tree {error.tree}, "
+        f"entries {error.start:,} to {error.stop:,}"
+    )
+
+
 def main() -> None:
     """Run the command line.
 
     The exit code is 0 (done), 1 (it failed, or what was checked is not in order),
-    2 (bad arguments or settings) or 130 (interrupted).
+    2 (bad arguments or settings), 3 (done, but for what was bad and skipped) or
+    130 (interrupted).
     """
     debug = "--debug" in sys.argv
     try:
@@ -111,5 +143,6 @@ def main() -> None:
     except (HepcacheError, OSError, ValueError, ImportError) as error:
         if debug:
             raise
-        typer.echo(f"hepcache: {error}{_fix(error)}", err=True)
+        notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+        typer.echo(f"hepcache: {_text(error)}{_fix(error)}{notes}", err=True)
         raise SystemExit(BAD_USE if isinstance(error, ConfigurationError) else FAILED) from None

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from hepcache.bench.frame import BENCHMARKS, load, progress, stdout_for_result
-from hepcache.cli.written import Json, told
+from hepcache.bench.frame import MORE, benchmarks, load, progress, stdout_for_result
+from hepcache.cli.options import Json, told
+from hepcache.cli.output import prepared_directory, written
 
 if TYPE_CHECKING:
-    from hepcache.report import CycleReport
+    from rich.console import Console
 
-__all__ = ["bench", "benchmark_command", "write_report"]
+    from hepcache.report import CycleReport
 
 Quick = Annotated[bool, typer.Option("--quick", help="Finish within 45 s on two cores.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory for result.json and reports.")]
@@ -30,14 +31,16 @@ class _Benchmarks(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name, one in BENCHMARKS.items():
+        for name, benchmark in benchmarks().items():
             stand_in = typer.Typer(add_completion=False)
-            stand_in.command(name, help=one.summary)(_nothing)
+            stand_in.command(name, help=benchmark.summary)(_nothing)
             self.add_command(typer.main.get_command(stand_in), name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            load(args[0])  # says which there are, and how to get the others
         name, command, rest = super().resolve_command(ctx, args)
-        return name, benchmark_command(name) if name in BENCHMARKS else command, rest
+        return name, benchmark_command(name) if name in benchmarks() else command, rest
 
 
 def _nothing() -> None:
@@ -45,15 +48,22 @@ def _nothing() -> None:
 
 
 bench = typer.Typer(
-    cls=_Benchmarks, help="Measure hepcache, and its peers in the same run.", no_args_is_help=True
+    cls=_Benchmarks,
+    help="Measure hepcache, and its peers in the same run.",
+    epilog=MORE if len(benchmarks()) == 1 else None,
+    no_args_is_help=True,
 )
 
 
 @bench.command("list")
 def list_benchmarks(json: Json = False) -> None:
     """List the benchmarks."""
-    listed = [{"name": name, "summary": one.summary} for name, one in BENCHMARKS.items()]
-    lines = [f"{one['name']:12}{one['summary']}" for one in listed]
+    listed = [
+        {"name": name, "summary": benchmark.summary} for name, benchmark in benchmarks().items()
+    ]
+    lines = [f"{entry['name']:12}{entry['summary']}" for entry in listed]
+    if len(listed) == 1:
+        lines.append(MORE)
     told({"benchmarks": listed}, lines, json=json)
 
 
@@ -64,7 +74,9 @@ def run_all(quick: Quick = False, out: Out = None, json: Json = False) -> None:
     --out DIR receives a directory per benchmark.
     """
     failed = []
-    for name in BENCHMARKS:
+    if out is not None:
+        prepared_directory(out)
+    for name in benchmarks():
         progress.rule(name)
         command = [sys.executable, "-m", "hepcache", "bench", name, "--json"]
         command += ["--quick"] * quick + (["--out", str(out / name)] if out else [])
@@ -85,16 +97,18 @@ def benchmark_command(name: str) -> Any:
     """Return the command of one benchmark: its own options, and those that all have."""
     function = load(name)
     app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    app.command(name, help=_first_part(inspect.getdoc(function) or ""))(_framed(function))
+    app.command(name, help=inspect.getdoc(function))(_framed(function))
     return typer.main.get_command(app)
 
 
 def _framed(function: Callable[..., Any]) -> Callable[..., None]:
     def command(*, json: bool, out: Path | None, **options: Any) -> None:
+        if out is not None:
+            prepared_directory(out)
         with stdout_for_result():
             result = function(out=out, **options)
             if out is not None:
-                result.write(out)
+                written(result.write, out)
         if json:
             typer.echo(result.to_json())
         else:
@@ -105,36 +119,28 @@ def _framed(function: Callable[..., Any]) -> Callable[..., None]:
             progress.print(f"Written to [bold]{out}[/bold]", soft_wrap=True)
 
     signature = inspect.signature(function, eval_str=True)
-    own = [one for one in signature.parameters.values() if one.name not in ("quick", "out")]
+    own = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("quick", "out")
+    ]
     common = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, kind, default in (("quick", Quick, False), ("out", Out, None), ("json", Json, 0))
     ]
     parameters = [*own, *common]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def _first_part(text: str) -> str:
-    """Return a docstring up to its first numpydoc section."""
-    for section in ("Parameters", "Returns", "Raises", "Notes"):
-        text = text.split(f"\n\n{section}\n---")[0]
-    return text
-
-
-def write_report(report: CycleReport, out: Path, *, quiet: bool = False) -> None:
-    """Write report.json and report.html, and say where.
-
-    Parameters
-    ----------
-    report
-        The report.
-    out
-        A directory; made where missing.
-    quiet
-        Say it on standard error.
-    """
+def write_report(
+    report: CycleReport, out: Path, *, quiet: bool = False, console: Console | None = None
+) -> None:
+    """Write report.json and report.html, and say where, on ``console`` if one is given."""
     report.to_json(out / "report.json")
     page = report.to_html(out / "report.html")
-    typer.echo(f"Report: {page}", err=quiet)
+    if console is None:
+        typer.echo(f"Report: {page}", err=quiet)
+    else:
+        console.print(f"Report: {page}", soft_wrap=True, highlight=False)

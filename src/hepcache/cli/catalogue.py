@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hepcache.cli.written import Json
+from hepcache.cli.options import Json, told
 
 if TYPE_CHECKING:
-    from hepcache.fileset import Catalogue, FileRecord
+    from rich.table import Table
 
-__all__ = ["catalogue"]
+    from hepcache.catalogue.catalogue import Catalogue
+    from hepcache.fileset import FileRecord
 
 catalogue = typer.Typer(
     help="Show, fill and clear the catalogue: what hepcache remembers of each file.",
@@ -37,10 +38,7 @@ def show(
     """Show the files that are known, without looking at them."""
     with _opened(at) as opened:
         records = _selected(opened, paths)
-        if as_json:
-            _print_json(opened, records)
-        else:
-            _print_table(opened, records)
+        told(_values(opened, records), _table(opened, records), json=as_json)
 
 
 @catalogue.command("add")
@@ -59,8 +57,6 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Open files that are new or changed, so that the next run need not."""
-    from rich.console import Console
-
     from hepcache.fileset import load_fileset
 
     fileset = load_fileset(files[0] if len(files) == 1 else files, treename=tree)
@@ -68,10 +64,8 @@ def add(
         found, problems = opened.records(
             fileset, on_bad="skip" if skip_bad_files else "raise", jobs=jobs, progress=not as_json
         )
-        if as_json:
-            _print_json(opened, [record for _, record in found], problems)
-        else:
-            Console().print(fileset.known(found))
+        values = _values(opened, [record for _, record in found])
+        told({**values, "problems": problems}, [fileset.known(found)], json=as_json)
     for path, reason in problems.items():
         typer.echo(f"skipped {path}: {reason}", err=True)
 
@@ -94,20 +88,18 @@ def forget(
         )
     with _opened(at) as opened:
         count = opened.forget(paths)
-    if as_json:
-        typer.echo(json.dumps({"forgotten": count}))
-    else:
-        typer.echo(f"Forgot {count} {'tree' if count == 1 else 'trees'}.")
+    line = f"Forgot {count} {'tree' if count == 1 else 'trees'}."
+    told({"forgotten": count}, line, json=as_json)
 
 
 def _opened(at: Path | None) -> Catalogue:
-    from hepcache.fileset import Catalogue
+    from hepcache.catalogue.catalogue import Catalogue
 
     return Catalogue.from_settings() if at is None else Catalogue(at)
 
 
 def _selected(opened: Catalogue, paths: list[str] | None) -> list[FileRecord]:
-    from hepcache.fileset.paths import location
+    from hepcache.io.transport import location
 
     if not paths:
         return list(opened.known())
@@ -119,38 +111,23 @@ def _selected(opened: Catalogue, paths: list[str] | None) -> list[FileRecord]:
     ]
 
 
-def _print_json(
-    opened: Catalogue, records: list[FileRecord], problems: dict[str, str] | None = None
-) -> None:
-    from dataclasses import asdict
-
-    out: dict[str, object] = {
-        "catalogue": str(opened.path),
-        "files": [asdict(record) for record in records],
-    }
-    if problems is not None:
-        out["problems"] = problems
-    typer.echo(json.dumps(out))
+def _values(opened: Catalogue, records: list[FileRecord]) -> dict[str, object]:
+    return {"catalogue": str(opened.path), "files": [asdict(record) for record in records]}
 
 
-def _print_table(opened: Catalogue, records: list[FileRecord]) -> None:
-    from dask.utils import format_bytes
-    from rich.console import Console
-    from rich.table import Table
+def _table(opened: Catalogue, records: list[FileRecord]) -> Table:
+    from hepcache.display import bytes_text, plain_table
 
-    table = Table(title=f"Catalogue {opened.path}", title_justify="left")
-    table.add_column("file", overflow="fold")
-    table.add_column("tree")
-    for name in ("entries", "clusters", "size"):
-        table.add_column(name, justify="right")
+    headings = ("file", "tree", "entries", "clusters", "size")
+    table = plain_table(*headings, left=2, title=f"Catalogue {opened.path}")
     for record in records:
         table.add_row(
             record.path,
             record.tree,
             f"{record.entries:,}",
             f"{len(record.clusters) - 1:,}",
-            format_bytes(record.size),
+            bytes_text(record.size),
         )
     entries = sum(record.entries for record in records)
     table.caption = f"{len(records):,} trees, {entries:,} entries"
-    Console().print(table)
+    return table

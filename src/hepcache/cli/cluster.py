@@ -1,102 +1,56 @@
-"""Options of commands that work on a fileset with a cluster, and the cluster they mean."""
+"""``hepcache cluster``: an HTCondor pool before one works in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from hepcache.errors import ConfigurationError
+from hepcache.cli.options import Json, told
 
-if TYPE_CHECKING:
-    from hepcache.fileset import Fileset
-
-__all__ = [
-    "CacheDirectory",
-    "Chunksize",
-    "Condor",
-    "Files",
-    "Hosts",
-    "Scheduler",
-    "SkipBadFiles",
-    "TreeName",
-    "WorkersPerHost",
-    "fileset_of",
-    "opened",
-    "scaled",
-]
-
-Files = Annotated[
-    list[str], typer.Argument(help="A fileset's JSON, or ROOT files, globs and directories.")
-]
-Hosts = Annotated[int, typer.Option(help="Simulated hosts on this machine.")]
-WorkersPerHost = Annotated[int, typer.Option(help="Worker processes of a host.")]
-Scheduler = Annotated[
-    str | None, typer.Option(help="Address of a running Dask scheduler to use instead.")
-]
-Chunksize = Annotated[int, typer.Option(min=1, help="Entries per chunk.")]
-TreeName = Annotated[str, typer.Option(help="Tree of files that name none.")]
-SkipBadFiles = Annotated[
-    bool, typer.Option("--skip-bad-files", help="Leave out files that can't be read.")
-]
-Condor = Annotated[
-    str | None,
-    typer.Option(
-        metavar="JOBS",
-        help="Work in an HTCondor pool instead: a number of jobs, or machines with a number "
-        "each, such as 'big-*=16,small-1=4'.",
-    ),
-]
-CacheDirectory = Annotated[
-    Path | None, typer.Option(help="Where the simulated hosts keep their caches.")
-]
+cluster = typer.Typer(
+    help="Look at an HTCondor pool: its machines, and what a worker's job would be.",
+    no_args_is_help=True,
+)
 
 
-def fileset_of(files: list[str], treename: str) -> Fileset:
-    """Return the fileset that arguments name."""
-    from hepcache.fileset import load_fileset
+@cluster.command()
+def pool(json: Json = False) -> None:
+    """Show the pool's machines: slots, those that are free, hepcache's workers, caches."""
+    from hepcache.clusters.htcondor.pool import query_pool
 
-    return load_fileset(files[0] if len(files) == 1 else files, treename=treename)
-
-
-@contextmanager
-def opened(
-    scheduler: str | None,
-    hosts: int,
-    workers_per_host: int,
-    cache_directory: Path | None,
-    condor: str | None = None,
-) -> Iterator[Any]:
-    """Give the cluster that options mean: a running one, jobs of a pool, or this machine."""
-    # Imported here: coffea takes seconds, and --help must not.
-    from distributed import Client
-
-    from hepcache.clusters import LocalCluster, attach
-
-    if condor is not None:
-        from hepcache.clusters.htcondor import HTCondorCluster
-
-        with HTCondorCluster(cache_directory=cache_directory) as cluster:
-            scaled(cluster, condor)
-            yield cluster
-    elif scheduler is None:
-        with LocalCluster(hosts, workers_per_host, cache_directory=cache_directory) as cluster:
-            yield cluster
-    else:
-        with Client(scheduler) as client:
-            yield attach(client)
+    found = query_pool()
+    told(found.to_dict(), found, json=json)
 
 
-def scaled(cluster: Any, jobs: str) -> None:
-    """Ask a pool for the jobs that an option means, and wait for the first of them."""
-    if jobs.isdecimal() and int(jobs) > 0:
-        cluster.scale(jobs=int(jobs))
-    else:
-        wanted = dict(part.strip().rpartition("=")[::2] for part in jobs.split(","))
-        if not all(machine and number.isdecimal() for machine, number in wanted.items()):
-            raise ConfigurationError("--condor", "a number, or MACHINE=NUMBER,...", jobs)
-        cluster.scale_hosts({machine: int(number) for machine, number in wanted.items()})
-    cluster.wait_for_workers(1)
+@cluster.command()
+def script(
+    cores: Annotated[int | None, typer.Option(min=1, help="Threads of a worker.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory of a worker, such as 3GB.")] = None,
+    json: Json = False,
+) -> None:
+    """Print what HTCondorCluster would submit for a worker, as it is configured here."""
+    from hepcache.clusters.htcondor import HTCondorCluster
+
+    with HTCondorCluster(cores=cores, memory=memory) as made:
+        script = made.job_script()
+    told({"script": script}, script, json=json)
+
+
+@cluster.command()
+def certificates(
+    directory: Annotated[Path, typer.Argument(help="Where to: yours alone, made if missing.")],
+    name: Annotated[str, typer.Option(help="Of the cluster, for people who look at them.")] = "",
+    json: Json = False,
+) -> None:
+    """Write new certificates for a cluster that is submitted with condor/submit/*.sub."""
+    from hepcache.clusters.tls import make_certificates, write_role_files
+
+    security = make_certificates(name or directory.name)
+    roles = ("scheduler", "worker", "client")
+    files = {
+        role: [str(path) for path in write_role_files(security, directory / role, role)]
+        for role in roles
+    }
+    told(files, (path for paths in files.values() for path in paths), json=json)

@@ -11,9 +11,8 @@ from typing import Annotated
 
 import typer
 
-from hepcache.cli.written import Json
-
-__all__ = ["demo"]
+from hepcache.cli.options import Json, count_of
+from hepcache.cli.output import prepared_directory, written
 
 
 def demo(
@@ -21,7 +20,9 @@ def demo(
     cycles: Annotated[
         int, typer.Option(min=1, help="Passes over the sample, the first one cold.")
     ] = 5,
-    events: Annotated[int, typer.Option(min=1, help="Events of the sample.")] = 24_000,
+    events: Annotated[
+        int, typer.Option(parser=count_of, metavar="NUMBER", help="Events of the sample.")
+    ] = 24_000,
     origin_bandwidth: Annotated[
         str, typer.Option(help="Emulated link to the files, shared by all hosts.")
     ] = "4MB/s",
@@ -34,12 +35,12 @@ def demo(
     """
     from rich.console import Console
 
-    from hepcache.bench.cycles import run_cycles
+    from hepcache.bench.cycles import LiveCycles, run_cycles
     from hepcache.bench.frame import stdout_for_result
-    from hepcache.bench.live import LiveCycles
     from hepcache.bench.plan import QUICK
     from hepcache.cli.bench import write_report
 
+    prepared_directory(out)
     plan = replace(
         QUICK,
         cycles=cycles,
@@ -48,7 +49,7 @@ def demo(
     )
     with stdout_for_result(), LiveCycles() as live:
         report = run_cycles(plan, title="hepcache demo", note=live.note, on_cycle=live.cycle)
-    write_report(report, out, quiet=json)
+    written(lambda directory: write_report(report, directory, quiet=json), out)
     if json:
         typer.echo(jsonlib.dumps(report.to_dict()))
         return
@@ -60,5 +61,7 @@ def demo(
         f"\nOpen {out / 'report.html'} in a browser. Then try a real analysis on a sample of your "
         f"own:\n  {me} sample nanoaod data --events 20000\n"
         f"  {me} run examples/hh_bbll.py:Processor data --hosts 2 --cycles 3 --out out/hh",
-        soft_wrap=True, markup=False, highlight=False,
-    )  # fmt: skip
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )

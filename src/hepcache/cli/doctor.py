@@ -1,4 +1,4 @@
-"""``hepcache doctor``: what is wrong with this machine, and the command that mends it."""
+"""``hepcache doctor``: what is wrong with this machine, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hepcache.cli.options import Json
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from hepcache.doctor import Finding
-
-__all__ = ["doctor"]
 
 _MARKS = {
     "good": ("green", "✓"),
@@ -28,9 +28,7 @@ def doctor(
         list[str] | None,
         typer.Argument(help="Files or directories that are analysed, such as a mount of NFS."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Check the cache directory, its volume, the kernel's cache of NFS, and the pool.
 
@@ -41,33 +39,32 @@ def doctor(
     from hepcache.doctor import examine
 
     found = examine(paths or [])
-    wrong = any(one.status == "wrong" for one in found)
+    wrong = any(finding.status == "wrong" for finding in found)
     if as_json:
-        typer.echo(json.dumps({"wrong": wrong, "findings": [asdict(one) for one in found]}))
+        typer.echo(
+            json.dumps({"wrong": wrong, "findings": [asdict(finding) for finding in found]})
+        )
     else:
         from rich.console import Console
         from rich.text import Text
 
         console = Console()
         console.print(_table(found))
-        for one in found:
-            if one.fix and one.status != "good":
+        for finding in found:
+            if finding.fix and finding.status != "good":
                 # Commands are copied, so they stay whole whatever the terminal's width.
-                console.print(Text(f"{one.check}:", style="bold"), soft_wrap=True)
-                console.print(Text(f"  {one.fix}"), soft_wrap=True)
+                console.print(Text(f"{finding.check}:", style="bold"), soft_wrap=True)
+                console.print(Text(f"  {finding.fix}"), soft_wrap=True)
     raise typer.Exit(1 if wrong else 0)
 
 
 def _table(found: list[Finding]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    table.add_column("check", overflow="fold")
-    table.add_column("found", overflow="fold")
-    for one in found:
-        style, mark = _MARKS[one.status]
-        table.add_row(Text(mark, style=style), Text(one.check), Text(one.observation))
+    from hepcache.display import plain_table
+
+    table = plain_table("", "check", "found", left=3)
+    for finding in found:
+        style, mark = _MARKS[finding.status]
+        table.add_row(Text(mark, style=style), Text(finding.check), Text(finding.observation))
     return table

@@ -3,44 +3,302 @@
 from __future__ import annotations
 
 import json as jsonlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hepcache.cli.hdf5_inspect import check, compared, info, verify
-from hepcache.cli.hdf5_options import (
-    Attributes,
-    ChunkRows,
-    CompressFrom,
-    Compression,
-    Contiguous,
-    Effort,
-    Events,
-    Inputs,
-    Jobs,
-    Key,
-    Level,
-    Memory,
-    Overwrite,
-    Scheduler,
-    Shuffle,
-    Sort,
-    WideChunkRows,
-    listed,
-    options_of,
-    reported,
-    watched,
-    workforce,
-)
-from hepcache.cli.written import Json, told_files
+from hepcache.cli.options import Json, told, told_files
+from hepcache.errors import ConfigurationError, TableFileError
 
-__all__ = ["hdf5"]
+if TYPE_CHECKING:
+    from hepcache.hdf5 import Concatenated, TableOptions
 
 hdf5 = typer.Typer(
     help="Join thousands of files of HDF5 tables, check the result, read it by events.",
     no_args_is_help=True,
 )
+
+Effort = Literal["fast", "balanced", "small"]
+Inputs = Annotated[
+    list[str], typer.Argument(help="Files, in order; NAME.txt or NAME.list holds one name a line.")
+]
+Key = Annotated[
+    str | None,
+    typer.Option(help="Dataset that tells events apart, such as evt: makes evt.seq everywhere."),
+]
+Events = Annotated[str, typer.Option(help="Group that lists the events.")]
+Sort = Annotated[
+    str | None, typer.Option(help="Sort inputs by such datasets of the events: run,subrun.")
+]
+Compression = Annotated[str, typer.Option(help="gzip, zstd, blosc or none.")]
+Level = Annotated[int | None, typer.Option(help="Of the compression (default: by effort).")]
+ChunkRows = Annotated[int, typer.Option(min=0, help="Rows of a chunk; 0 keeps the input's.")]
+WideChunkRows = Annotated[
+    int, typer.Option(min=0, help="The same for datasets of several values per row.")
+]
+Contiguous = Annotated[bool, typer.Option("--contiguous", help="No chunks, no compression.")]
+CompressFrom = Annotated[str, typer.Option(help="Smaller datasets are not compressed.")]
+Shuffle = Annotated[
+    bool | None,
+    typer.Option(
+        "--shuffle/--no-shuffle",
+        help="Reorder bytes before compression (default: as in the input).",
+    ),
+]
+Attributes = Annotated[
+    str, typer.Option(help="equal: refuse inputs that differ; first: take the first one's.")
+]
+Memory = Annotated[str, typer.Option(help="Bound for all processes together.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes (default: cores).")]
+Scheduler = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler whose workers do the work.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
+
+
+def listed(inputs: list[str]) -> list[str]:
+    """Return the files that arguments name, one by one or in lists.
+
+    Raises ``ConfigurationError``: a list names no file.
+    Raises ``TableFileError``: a list can't be read.
+    """
+    files: list[str] = []
+    for name in inputs:
+        if not name.endswith((".txt", ".list")):
+            files.append(name)
+            continue
+        try:
+            lines = Path(name).read_text().splitlines()
+        except OSError as error:
+            raise TableFileError(name, f"can't be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise TableFileError(name, "is no list of names") from error
+        named = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        if not named:
+            raise ConfigurationError(name, "one file name a line", "none")
+        files += named
+    return files
+
+
+def options_of(
+    *,
+    memory: str = "2GiB",
+    compress_from: str = "0",
+    sort: str | None = None,
+    chunk_rows: int = 262_144,
+    wide_chunk_rows: int = 128,
+    **others: Any,
+) -> TableOptions:
+    """Return options as the library has them."""
+    from dask.utils import parse_bytes
+
+    from hepcache.hdf5 import TableOptions
+
+    sizes: dict[str, Any] = {}
+    for name, value in (("memory_bytes", memory), ("compress_from", compress_from)):
+        try:
+            sizes[name] = int(parse_bytes(value))
+        except ValueError as error:
+            raise ConfigurationError(name, "bytes, such as 2GiB", value) from error
+    names = tuple(column.strip() for column in sort.split(",") if column.strip()) if sort else ()
+    return TableOptions(
+        **sizes,
+        **others,
+        sort=names,
+        chunk_rows=chunk_rows or None,
+        wide_chunk_rows=wide_chunk_rows or None,
+    )
+
+
+@contextmanager
+def workforce(scheduler: str | None) -> Iterator[Any]:
+    """Yield an executor of a Dask cluster's workers, or nothing for processes of this machine."""
+    if scheduler is None:
+        yield None
+        return
+    from distributed import Client
+
+    with Client(scheduler) as client:
+        yield client
+
+
+@contextmanager
+def watched() -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far the work is, how fast it goes and how long it takes."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from hepcache.display import bytes_text
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    phases: dict[str, tuple[Any, float]] = {}
+    # Where nobody looks on, rich leaves empty lines in a log.
+    with Progress(
+        *columns,
+        TextColumn("{task.fields[amount]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+
+        def show(phase: str, done: int, total: int) -> None:
+            if phase not in phases:
+                for ended, _ in phases.values():
+                    bars.update(ended, visible=False)
+                phases[phase] = bars.add_task(phase, total=total, amount=""), time.monotonic()
+            task, began = phases[phase]
+            amount = f"{done}/{total}"
+            if phase == "Writing":
+                rate = done / max(time.monotonic() - began, 1e-3)
+                amount = f"{bytes_text(done)} of {bytes_text(total)}, {bytes_text(rate)}/s"
+            bars.update(task, completed=done, total=total, amount=amount)
+
+        yield show
+
+
+def reported(
+    *outputs: Concatenated, json: bool, problems: Mapping[str, str] | None = None
+) -> None:
+    """Say what was written, and what differs from the inputs where they were compared.
+
+    The command ends with exit code 1 where something does.
+    """
+    files = [output.to_dict() for output in outputs]
+    concluded({"files": files}, problems or {}, *map(_line, outputs), json=json)
+
+
+def concluded(
+    values: Mapping[str, Any], problems: Mapping[str, str], *lines: str, json: bool
+) -> None:
+    """Say what was found; where something is wrong, that too, and end with exit code 1."""
+    wrong = [f"{where} {problem}" for where, problem in problems.items()]
+    told({**values, "problems": dict(problems)}, [*lines, *wrong], json=json)
+    if problems:
+        raise SystemExit(1)
+
+
+def _line(done: Concatenated) -> str:
+    from hepcache.display import bytes_text, count_text, seconds_text
+
+    seconds = done.wall_s
+    parts = [f"{count_text(done.datasets)} datasets of {count_text(done.files)} files"]
+    if done.raw_bytes:
+        rate = f", {bytes_text(done.raw_bytes / seconds)}/s" if seconds else ""
+        parts.append(f"{bytes_text(done.raw_bytes)} in {seconds_text(seconds)}{rate}")
+    if done.resumed_chunks:
+        parts.append(f"{count_text(done.resumed_chunks)} chunks of an earlier run")
+    if done.without_key:
+        shown = ", ".join(done.without_key[:5]) + (", ..." if done.without_key[5:] else "")
+        parts.append(f"without keys, as their rows name no event: {shown}")
+    return f"{done.path}  {bytes_text(done.stored_bytes)}: {'; '.join(parts)}"
+
+
+@hdf5.command()
+def info(
+    path: Annotated[Path, typer.Argument(help="The file.")],
+    show_all: Annotated[bool, typer.Option("--all", help="Empty groups too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show groups, datasets, how many are empty, and what the file's bytes are used for."""
+    from hepcache.hdf5 import describe
+
+    found = describe(path).to_dict()
+    if as_json:
+        typer.echo(jsonlib.dumps(found))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from hepcache.display import bytes_text, count_text
+
+    table = Table("group", "datasets", "empty", "rows", "raw", "stored", "ratio", "key")
+    for group in found["by_group"]:
+        if group["rows"] or show_all:
+            stored = group["stored_bytes"]
+            table.add_row(
+                group["name"],
+                count_text(group["datasets"]),
+                count_text(group["empty_datasets"]),
+                count_text(group["rows"]),
+                bytes_text(group["raw_bytes"]),
+                bytes_text(stored),
+                f"{group['raw_bytes'] / stored:.1f}" if stored else "",
+                group["key"],
+            )
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{path}: {bytes_text(found['size_bytes'])}, of which {bytes_text(found['stored_bytes'])} "
+        f"chunks ({bytes_text(found['raw_bytes'])} raw) and "
+        f"{bytes_text(found['metadata_bytes'])} metadata; "
+        f"{count_text(found['groups'])} groups, {count_text(found['empty_groups'])} empty; "
+        f"{count_text(found['datasets'])} datasets, {count_text(found['empty_datasets'])} empty",
+        soft_wrap=True,
+    )
+
+
+@hdf5.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="A file with partition keys.")],
+    key: Annotated[str, typer.Option(help="Of what they are made.")] = "evt",
+    events: Events = "spill",
+    as_json: Json = False,
+) -> None:
+    """Check that partition keys never fall and name the events of their rows."""
+    from hepcache.hdf5 import check_keys
+
+    found = check_keys(path, key=key, events=events)
+    bad = {key.name: key.problem for key in found if key.problem}
+    right = f"{len(found)} keys, {sum(key.rows for key in found)} rows: all right"
+    values = {"path": str(path), "keys": len(found)}
+    concluded(values, bad, *([] if bad else [right]), json=as_json)
+
+
+@hdf5.command()
+def verify(
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="OUT INPUTS...", help="The output, then its inputs.")
+    ],
+    key: Key = None,
+    events: Events = "spill",
+    sort: Sort = None,
+    attributes: Attributes = "equal",
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Compare every bit of an output with its inputs, through HDF5's library alone."""
+    if len(inputs) < 2:
+        raise typer.BadParameter("give the output and its inputs")
+    files = listed(inputs[1:])
+    options = options_of(key=key, events=events, sort=sort, attributes=attributes)
+    bad = compared(inputs[0], files, options, jobs=jobs)
+    right = f"{inputs[0]} is equal to its {len(files)} inputs"
+    values = {"path": inputs[0], "files": len(files)}
+    concluded(values, bad, *([] if bad else [right]), json=as_json)
+
+
+def compared(
+    out: str, files: list[str], options: TableOptions, *, jobs: int | None
+) -> dict[str, str]:
+    """Compare an output with its inputs, and show how far that is; return what differs."""
+    from hepcache import hdf5 as rooms
+
+    with watched() as progress:
+        return rooms.verify(
+            out,
+            files,
+            key=options.key,
+            events=options.events,
+            sort=options.sort,
+            attributes=options.attributes == "equal",
+            jobs=jobs,
+            progress=progress,
+        )
 
 
 @hdf5.command()
@@ -91,10 +349,20 @@ def concat(
 
     effort: Effort = "fast" if fast else "small" if small else "balanced"
     options = options_of(
-        compression=compression, level=level, effort=effort, chunk_rows=chunk_rows,
-        wide_chunk_rows=wide_chunk_rows, contiguous=contiguous, compress_from=compress_from,
-        shuffle=shuffle, attributes=attributes, memory=memory, key=key, events=events, sort=sort,
-    )  # fmt: skip
+        compression=compression,
+        level=level,
+        effort=effort,
+        chunk_rows=chunk_rows,
+        wide_chunk_rows=wide_chunk_rows,
+        contiguous=contiguous,
+        compress_from=compress_from,
+        shuffle=shuffle,
+        attributes=attributes,
+        memory=memory,
+        key=key,
+        events=events,
+        sort=sort,
+    )
     files = listed(inputs)
     with workforce(scheduler) as executor, watched() as progress:
         if append:
@@ -103,14 +371,18 @@ def concat(
             )
         else:
             done = rooms.concatenate(
-                files, out, options, executor=executor, jobs=jobs, overwrite=overwrite,
-                restart=restart, progress=progress,
-            )  # fmt: skip
+                files,
+                out,
+                options,
+                executor=executor,
+                jobs=jobs,
+                overwrite=overwrite,
+                restart=restart,
+                progress=progress,
+            )
     bad = {}
     if verify_output:
-        bad = compared(
-            str(out), files, key=key, events=events, attributes=attributes, jobs=jobs
-        )  # fmt: skip
+        bad = compared(str(out), files, options, jobs=jobs)
     reported(done, json=json, problems=bad)
     if verify_output and not json:
         typer.echo(f"{out} is equal to its {len(files)} inputs")
@@ -153,10 +425,15 @@ def rechunk(
     from hepcache import hdf5 as rooms
 
     options = options_of(
-        compression=compression, level=level, chunk_rows=chunk_rows,
-        wide_chunk_rows=wide_chunk_rows, contiguous=contiguous, compress_from=compress_from,
-        shuffle=shuffle, memory=memory,
-    )  # fmt: skip
+        compression=compression,
+        level=level,
+        chunk_rows=chunk_rows,
+        wide_chunk_rows=wide_chunk_rows,
+        contiguous=contiguous,
+        compress_from=compress_from,
+        shuffle=shuffle,
+        memory=memory,
+    )
     with watched() as progress:
         done = rooms.rechunk(path, out, options, jobs=jobs, overwrite=overwrite, progress=progress)
     reported(done, json=json)
@@ -183,9 +460,14 @@ def merge(
     options = options_of(key=key, events=events, sort=sort, attributes=attributes)
     with watched() as progress:
         done = rooms.link(
-            listed(inputs), out, options, how=how, jobs=jobs, overwrite=overwrite,  # type: ignore[arg-type]
+            listed(inputs),
+            out,
+            options,
+            how=how,  # type: ignore[arg-type]
+            jobs=jobs,
+            overwrite=overwrite,
             progress=progress,
-        )  # fmt: skip
+        )
     reported(done, json=json)
 
 
@@ -207,24 +489,29 @@ def split(
 ) -> None:
     """Cut a file between events: print the ranges, or write a file for each."""
     from hepcache import hdf5 as rooms
-    from hepcache.hdf5.split import ranges_table
 
     if out is None:
         tables = rooms.EventTables(path, key=key, events=events)
         ranges = tables.ranges(parts, balance=balance)
         if json:
-            typer.echo(jsonlib.dumps(ranges_table(ranges)))
+            typer.echo(jsonlib.dumps([events.to_dict() for events in ranges]))
             return
-        for number, one in enumerate(ranges):
-            rows = sum(stop - start for start, stop in one.rows.values())
-            typer.echo(f"part {number}: events {one.start:,} to {one.stop:,}, {rows:,} rows")
+        for number, part in enumerate(ranges):
+            rows = sum(stop - start for start, stop in part.rows.values())
+            typer.echo(f"part {number}: events {part.start:,} to {part.stop:,}, {rows:,} rows")
         return
     options = rooms.TableOptions(key=key, events=events)
     with watched() as progress:
         made = rooms.split(
-            path, out, parts, options, balance=balance, jobs=jobs, overwrite=overwrite,
+            path,
+            out,
+            parts,
+            options,
+            balance=balance,
+            jobs=jobs,
+            overwrite=overwrite,
             progress=progress,
-        )  # fmt: skip
+        )
     reported(*made, json=json)
 
 
@@ -241,12 +528,7 @@ def sample(
     json: Json = False,
 ) -> None:
     """Write files of the published shapes: hundreds of groups, most of them empty."""
-    from hepcache.bench.samples.tables import write_tables
+    from hepcache.samples.tables import write_tables
 
     paths = write_tables(out, shape=shape, files=files, scale=scale, seed=seed, jobs=jobs)
     told_files(paths, json=json)
-
-
-hdf5.command("info")(info)
-hdf5.command("check")(check)
-hdf5.command("verify")(verify)

@@ -6,16 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from hepcache.cli.written import Json, told
-
-if TYPE_CHECKING:
-    from hepcache.objectstore.store import Store
-
-__all__ = ["objects"]
+from hepcache.cli.options import Json, told
 
 objects = typer.Typer(
     help="RNTuples in object stores: put them there, look at them, get them back.",
@@ -61,8 +56,7 @@ def put(
         int | None, typer.Option(help="Bytes of the largest object (default: the store's limit).")
     ] = None,
     below: Annotated[
-        bool,
-        typer.Option("--below", help="Name objects URI/1 as ROOT does, not URI.pages/1."),
+        bool, typer.Option("--below", help="Name objects URI/1 as ROOT does, not URI.pages/1.")
     ] = False,
     puts: Annotated[int, typer.Option(help="Objects on their way at a time.")] = 8,
     check: Annotated[
@@ -75,20 +69,21 @@ def put(
     Nothing is seen of it before all is there. A put that was interrupted goes on
     where it stopped when the same command is given again.
     """
-    from hepcache.objectstore.anchor import BELOW, BESIDE
-    from hepcache.objectstore.sink import WriteOptions
-    from hepcache.objectstore.transfer import put_files
+    from hepcache.rntuple import BELOW, BESIDE, WriteOptions, put_files
 
     options = WriteOptions(
-        mapping=mapping, compression=compression, page_bytes=page_bytes,
-        cluster_bytes=cluster_bytes, template=BELOW if below else BESIDE,
-        object_bytes=object_bytes, puts=puts,
-    )  # fmt: skip
-    with _opened(uri) as store, _progress("Putting") as progress:
+        mapping=mapping,
+        compression=compression,
+        page_bytes=page_bytes,
+        cluster_bytes=cluster_bytes,
+        template=BELOW if below else BESIDE,
+        object_bytes=object_bytes,
+        puts=puts,
+    )
+    with _progress("Putting") as progress:
         done = put_files(
-            store, files, tree=tree, options=options, convert=convert, check=check,
-            progress=progress,
-        )  # fmt: skip
+            uri, files, tree=tree, options=options, convert=convert, check=check, progress=progress
+        )
     kept = f", {done.kept_bytes / 1e6:.1f} MB of them were there" if done.kept_bytes else ""
     how = "converted" if done.converted else f"{done.clusters} clusters copied"
     line = f"{done.name}: {done.entries:,} entries, {how}, {done.nbytes / 1e6:.1f} MB{kept}"
@@ -103,10 +98,10 @@ def get(
     json: Json = False,
 ) -> None:
     """Write an ntuple of a store to a ROOT file, pages as they are."""
-    from hepcache.objectstore.export import get_file
+    from hepcache.rntuple import get_file
 
-    with _opened(uri) as store, _progress("Getting") as progress:
-        entries = get_file(store, file, overwrite=overwrite, progress=progress)
+    with _progress("Getting") as progress:
+        entries = get_file(uri, file, overwrite=overwrite, progress=progress)
     values = {"uri": uri, "path": str(file), "entries": entries}
     told(values, f"{file}: {entries:,} entries", json=json)
 
@@ -118,38 +113,28 @@ def list_objects(
     json: Json = False,
 ) -> None:
     """Say what an ntuple in a store consists of."""
-    from rich.console import Console
     from rich.table import Table
 
-    from hepcache.objectstore.metadata import load_metadata
-    from hepcache.objectstore.upkeep import used_objects
+    from hepcache.rntuple import describe
 
-    with _opened(uri) as store:
-        metadata = load_metadata(store)
-    pages = [column for cluster in metadata.clusters for column in cluster.columns]
+    info = describe(uri)
     values = {
-        "ntuple": metadata.schema.name,
-        "entries": metadata.entries,
-        "clusters": len(metadata.clusters),
-        "pages": sum(len(one.elements) for one in pages),
-        "page bytes": sum(int(one.nbytes.sum()) for one in pages),
-        "objects besides the anchor": len(used_objects(metadata)),
-        "mapping": metadata.anchor.mapping or "not said",
-        "names": metadata.anchor.template,
-        "UUID": metadata.uuid,
+        "ntuple": info.name,
+        "entries": info.entries,
+        "clusters": info.clusters,
+        "pages": info.pages,
+        "page bytes": info.page_bytes,
+        "objects besides the anchor": info.objects,
+        "mapping": info.mapping or "not said",
+        "names": info.template,
+        "UUID": info.uuid,
     }
-    if json:
-        listed = {"fields": list(metadata.schema.names)} if fields else {}
-        told({name.replace(" ", "_"): one for name, one in values.items()} | listed, (), json=True)
-        return
     table = Table(show_header=False)
     for name, value in values.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
-    console = Console()
-    console.print(table)
-    if fields:
-        for name in metadata.schema.names:
-            console.print(name, highlight=False, markup=False)
+    listed = {"fields": list(info.fields)} if fields else {}
+    renamed = {name.replace(" ", "_"): value for name, value in values.items()}
+    told(renamed | listed, [table, *listed.get("fields", ())], json=json)
 
 
 @objects.command()
@@ -160,10 +145,10 @@ def verify(uri: Uri, json: Json = False) -> None:
     """
     from rich.console import Console
 
-    from hepcache.objectstore.upkeep import verify as look
+    from hepcache.rntuple import verify as verify_ntuple
 
-    with _opened(uri) as store, _progress("Verifying") as progress:
-        verdict = look(store, progress)
+    with _progress("Verifying") as progress:
+        verdict = verify_ntuple(uri, progress)
     if json:
         told({"uri": uri, **asdict(verdict)}, (), json=True)
         raise typer.Exit(1 if verdict.problems else 0)
@@ -199,25 +184,13 @@ def rm(
 
     Not while a put to the same URI is under way: its objects belong to nothing yet.
     """
-    from hepcache.objectstore.upkeep import remove
+    from hepcache.rntuple import remove
 
     what = "the orphans at" if orphans else "the ntuple"
     if not yes:
         typer.confirm(f"Remove {what} {uri}?", abort=True, err=json)
-    with _opened(uri) as store:
-        gone = remove(store, orphans_only=orphans)
+    gone = remove(uri, orphans_only=orphans)
     told({"uri": uri, "removed": list(gone)}, f"{len(gone)} objects removed", json=json)
-
-
-@contextmanager
-def _opened(uri: str) -> Iterator[Store]:
-    from hepcache.objectstore.store import open_store
-
-    store = open_store(uri)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 @contextmanager

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hepcache.cli.written import Json, told_files
+from hepcache.cli.options import Json, report_file, told_files
+from hepcache.cli.output import prepared_directory, prepared_file
 from hepcache.errors import RecordError
 
 if TYPE_CHECKING:
-    from hepcache.report import CycleReport
+    from rich.console import Console
 
-__all__ = ["Json", "Source", "read_report", "report"]
+    from hepcache.report import CycleReport
 
 report = typer.Typer(help="Show, draw and compare reports of runs.", no_args_is_help=True)
 
@@ -28,24 +29,30 @@ Source = Annotated[
 def show(source: Source, json: Json = False) -> None:
     """Print the cycles, the last cycle's hosts, and what to change."""
     from rich.console import Console
-    from rich.markup import escape
-
-    from hepcache.report.table import host_table
 
     found = read_report(source)
     if json:
-        summaries = [asdict(one) for one in found.summaries]
-        advice = [asdict(one) for one in found.advice]
+        summaries = [asdict(summary) for summary in found.summaries]
+        advice = [asdict(hint) for hint in found.advice]
         typer.echo(jsonlib.dumps({"title": found.title, "cycles": summaries, "advice": advice}))
         return
     console = Console()
     console.print(found)
-    if found.summaries:
-        console.print(host_table(found.summaries[-1], title="Hosts in the last cycle"))
+    tell_details(found, console)
+
+
+def tell_details(report: CycleReport, console: Console) -> None:
+    """Print the hosts of the last cycle, and what to change."""
+    from rich.markup import escape
+
+    from hepcache.report.render.tables import host_table
+
+    if report.summaries:
+        console.print(host_table(report.summaries[-1], title="Hosts in the last cycle"))
     marks = {"good": "[green]✓[/green]", "hint": "[yellow]→[/yellow]", "warning": "[red]![/red]"}
-    for one in found.advice:
+    for hint in report.advice:
         console.print(
-            f"{marks[one.kind]} {escape(one.observation)} [bold]{escape(one.action)}[/bold]"
+            f"{marks[hint.kind]} {escape(hint.observation)} [bold]{escape(hint.action)}[/bold]"
         )
 
 
@@ -58,7 +65,7 @@ def html(
     json: Json = False,
 ) -> None:
     """Write the report as one self-contained page."""
-    target = out or _path(source).with_suffix("").with_suffix(".html")
+    target = prepared_file(out or report_file(source).with_suffix("").with_suffix(".html"))
     told_files([read_report(source).to_html(target)], json=json)
 
 
@@ -72,9 +79,10 @@ def figures(
     json: Json = False,
 ) -> None:
     """Draw the report's figures as files, for slides and papers."""
-    wanted = [one.strip() for one in formats.split(",")]
+    wanted = [name.strip() for name in formats.split(",")]
     if unknown := sorted(set(wanted) - {"png", "pdf", "svg"}):
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}", param_hint="--format")
+    prepared_directory(out)
     told_files(read_report(source).to_figures(out, formats=wanted), json=json)
 
 
@@ -93,6 +101,8 @@ def compare(
 
     from hepcache.report import Comparison
 
+    if out is not None:
+        prepared_directory(out)
     names = (_called(first), _called(second))
     if names[0] == names[1]:
         names = (str(first), str(second))
@@ -115,20 +125,48 @@ def _called(source: Path) -> str:
     return path.parent.name if path.name.startswith("report.json") else path.name
 
 
-def _path(source: Path) -> Path:
-    if not source.is_dir():
-        return source
-    found = [source / name for name in ("report.json", "report.json.gz")]
-    return next((one for one in found if one.exists()), found[0])
-
-
 def read_report(source: Path) -> CycleReport:
     """Read a report or a run's record, or the report in a directory."""
     from hepcache.report import CycleReport
 
-    path = _path(source)
+    path = report_file(source)
     if not path.exists():
         raise RecordError(
             str(path), "is not there; 'hepcache run ... --out DIR' and 'hepcache demo' write one"
         )
     return CycleReport.read(path)
+
+
+def explain(
+    source: Source,
+    cycle: Annotated[
+        int | None, typer.Option(min=1, help="Which cycle of the report; the last by default.")
+    ] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="CHANGE",
+            help="ssd=FACTOR, hosts=+NUMBER, without=HOST or weights=speed; may be given several "
+            "times. By default ssd=2, hosts=+1 and weights=speed.",
+        ),
+    ] = None,
+    worst: Annotated[int, typer.Option(min=0, help="How many of the worst chunks to name.")] = 10,
+    json: Json = False,
+) -> None:
+    """Say why a run's misses happened, what they cost, and how long the next run will take.
+
+    Earlier cycles of the same report tell whether a segment was cached before,
+    and how good forecasts are; with a run alone, less is known of both.
+    """
+    found = read_report(source).explain(cycle, what_if=what_if or None)
+    if json:
+        typer.echo(jsonlib.dumps(found.to_dict(worst=worst)))
+        return
+    from rich.console import Console
+
+    from hepcache.report.render.tables import explanation_parts
+
+    console = Console()
+    for part in explanation_parts(found, worst=worst):
+        console.print(part, highlight=False)

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dask.config
-from distributed import Client, Nanny, Scheduler, SpecCluster
+from distributed import Nanny, Scheduler
 
-from hepcache.clusters.shown import shown
+from hepcache.clusters.base import HostCluster
 from hepcache.errors import ConfigurationError
-from hepcache.process.worker import forget
+from hepcache.io import emulated_link
+from hepcache.io.atomic import make_directories
+from hepcache.process.worker_state import forget
 from hepcache.settings import settings
 
-__all__ = ["LocalCluster"]
 
-
-class LocalCluster(SpecCluster):
+class LocalCluster(HostCluster):
     """Real worker processes, grouped in hosts that each have a cache of their own.
 
     Parameters
@@ -45,7 +45,9 @@ class LocalCluster(SpecCluster):
         Emulate one shared link of this many bytes/s, such as ``"20 MB/s"``,
         between all workers and their files.
     dashboard_address
-        Of Dask's dashboard; ``":0"`` for a free port, ``None`` for none.
+        Of Dask's dashboard: ``"127.0.0.1:0"`` for a free port of this machine only,
+        ``":8787"`` for all who can reach it; ``None`` for none, and then nor for
+        Dask's profiler, which nobody could look at.
 
     Examples
     --------
@@ -75,25 +77,29 @@ class LocalCluster(SpecCluster):
         self._changed: dict[str, Any] = {}
         if capacity is not None:
             self._changed["hepcache.cache.capacity"] = capacity
-        if origin_bandwidth is not None:
-            root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            state = root.absolute() / "origin-link"
-            # What an earlier cluster had asked of the link is not waited for.
-            state.unlink(missing_ok=True)
-            self._changed["hepcache.origin.bandwidth"] = origin_bandwidth
-            self._changed["hepcache.origin.bandwidth_state"] = str(state)
         self._root = root.absolute()
+        link_state = self._root / "origin-link"
+        self._environment: dict[str, str] = {}
+        if origin_bandwidth is not None:
+            self._environment = emulated_link.environment(origin_bandwidth, link_state)
         self._workers_per_host = workers_per_host
-        self._threads, self._memory_limit = threads_per_worker, memory_limit
+        self._threads = threads_per_worker
+        self._memory_limit = memory_limit
+        self._dashboard = dashboard_address is not None
         workers = {name: spec for host in self.hosts for name, spec in self._specs(host).items()}
+        if origin_bandwidth is not None:
+            make_directories(root)
+            # What an earlier cluster had asked of the link is not waited for.
+            link_state.unlink(missing_ok=True)
         scheduler = {
             "cls": Scheduler,
             "options": {
                 "protocol": "tcp://",
                 "host": "127.0.0.1",
                 "dashboard": dashboard_address is not None,
-                "dashboard_address": dashboard_address or ":0",
-                "preload": ["hepcache.placement.plugin", "hepcache.dashboard"],
+                # Without a dashboard Dask still serves its health and metrics.
+                "dashboard_address": dashboard_address or "127.0.0.1:0",
+                "preload": ["hepcache.scheduling.plugin", "hepcache.dashboard"],
                 "preload_argv": [],
             },
         }
@@ -128,7 +134,7 @@ class LocalCluster(SpecCluster):
         for nanny in [self.workers.pop(name) for name in specs if name in self.workers]:
             self.loop.add_callback(nanny.close)
         self.worker_spec.update(specs)
-        self.loop.add_callback(self._correct_state)
+        self.correct()
         return host
 
     def _specs(self, host: str) -> dict[str, dict[str, Any]]:
@@ -139,8 +145,12 @@ class LocalCluster(SpecCluster):
                 "hepcache.cache.directory": str(self.cache_directory(host)),
             }
         ):
+            settings()  # finds a bad value before anything has been started
             # A copy: Dask undoes the change in place.
             config = {"hepcache": deepcopy(dask.config.get("hepcache"))}
+        if not self._dashboard:
+            # Nobody looks at what it collects, and a worker grows by it all day.
+            config["distributed.worker.profile.enabled"] = False
         options = {
             "nthreads": self._threads,
             "memory_limit": self._memory_limit,
@@ -151,13 +161,10 @@ class LocalCluster(SpecCluster):
             "preload": ["hepcache.process.worker"],
             "preload_argv": [],
             "config": config,
+            "env": self._environment,
         }
         names = [f"{host}-{number}" for number in range(self._workers_per_host)]
         return {name: {"cls": _Nanny, "options": options} for name in names}
-
-    def client(self) -> Client:
-        """Return a client; close it, or use it as a context manager."""
-        return Client(self)
 
     def kill_host(self, host: str) -> list[int]:
         """Kill all processes of a host at once, as a machine that fails; none is restarted.
@@ -184,14 +191,6 @@ class LocalCluster(SpecCluster):
             for host in self.hosts:
                 shutil.rmtree(self.cache_directory(host), ignore_errors=True)
             client.run(_reopen)
-
-    def _update_worker_status(self, op: str, msg: Any) -> None:
-        # SpecCluster closes the nanny of a worker that is away for 15 s, also
-        # while that nanny is starting it again; then nobody ever would.
-        super(SpecCluster, self)._update_worker_status(op, msg)
-
-    def _repr_html_(self, cluster_status: str | None = None) -> str:
-        return shown(self, cluster_status)
 
     def __repr__(self) -> str:
         return f"LocalCluster(hosts={len(self.hosts)}, workers={len(self.workers)})"

@@ -1,6 +1,6 @@
 """hepcache's page on Dask's own dashboard, ``/hepcache``.
 
-``dask scheduler --preload hepcache.placement.plugin --preload hepcache.dashboard``
+``dask scheduler --preload hepcache.scheduling.plugin --preload hepcache.dashboard``
 adds it to a scheduler; hepcache's clusters do so themselves.
 """
 
@@ -24,7 +24,7 @@ async def dask_setup(scheduler: Any) -> None:
     scheduler
         A distributed Scheduler with hepcache's placement.
     """
-    from hepcache.placement.plugin import NAME
+    from hepcache.scheduling.client_requests import NAME
 
     placement = scheduler.plugins.get(NAME)
     try:

@@ -1,8 +1,8 @@
-"""What is wrong with a machine as a home of a cache, and the command that mends it."""
+"""Checks of a machine as a home of a cache, each with the command that fixes it."""
 
 from __future__ import annotations
 
+from hepcache.doctor.checks import Finding, Status
 from hepcache.doctor.examine import examine
-from hepcache.doctor.finding import Finding, Status
 
 __all__ = ["Finding", "Status", "examine"]

@@ -8,30 +8,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hepcache.cache.contents import stored_columns
 from hepcache.cache.disk.layout import Layout
-from hepcache.cache.fscache import Snapshot, mount_of, snapshot
-from hepcache.cache.inventory import columns
-from hepcache.cache.room.limits import Limits, look_at_volume
+from hepcache.cache.space import Limits, look_at_volume
+from hepcache.catalogue.database import on_local_volume
 from hepcache.doctor import facts
-from hepcache.doctor.finding import Finding
-from hepcache.doctor.machine import check_catalogue, check_clock, check_open_files
-from hepcache.doctor.nfs import check_daemon, check_module, check_mounts, check_path
-from hepcache.doctor.pool import check_cache_mode, check_pool
-from hepcache.doctor.poolfacts import pool_facts
-from hepcache.doctor.volume import (
+from hepcache.doctor.checks import (
+    Finding,
     check_capacity,
+    check_catalogue,
+    check_clock,
     check_directory,
     check_free_space,
     check_locks,
     check_maps,
+    check_open_files,
+    check_packages,
     check_volume,
 )
-from hepcache.fileset.database import on_local_volume
-from hepcache.fileset.paths import is_url, location
+from hepcache.doctor.nfs import (
+    check_cache_mode,
+    check_daemon,
+    check_module,
+    check_mounts,
+    check_path,
+)
+from hepcache.doctor.pool import check_pool, pool_facts
+from hepcache.fscache import Snapshot, mount_of, snapshot
+from hepcache.io.transport import is_url, location
 from hepcache.report.machine import storage
 from hepcache.settings import Settings, settings
-
-__all__ = ["examine"]
 
 
 def examine(paths: Sequence[str] = (), *, root: Path = Path("/")) -> list[Finding]:
@@ -83,6 +89,7 @@ def examine(paths: Sequence[str] = (), *, root: Path = Path("/")) -> list[Findin
         check_cache_mode(chosen.cache_mode, len(seen.cached_mounts)),
         *_nfs_findings(paths, seen, root),
         *check_pool(pool_facts(chosen.drain_file, root)),
+        *check_packages(facts.missing_names()),
     ]
 
 
@@ -90,7 +97,8 @@ def _volume_findings(chosen: Settings, directory: Path, *, group: bool) -> list[
     directory = directory.expanduser().absolute()
     problem = facts.directory_problem(directory, group=group)
     place = facts.existing(directory)
-    volume, limits = look_at_volume(Layout(place)), _limits(chosen)
+    volume = look_at_volume(Layout(place))
+    limits = Limits.configured(chosen)
     trial = facts.try_files(place)
     found = [
         check_directory(directory, problem, exists=directory.exists(), group=group),
@@ -101,27 +109,18 @@ def _volume_findings(chosen: Settings, directory: Path, *, group: bool) -> list[
         check_maps(trial.maps_error),
     ]
     if group:
-        found[1:] = [replace(one, check=f"group's {one.check}") for one in found[1:]]
+        found[1:] = [replace(finding, check=f"group's {finding.check}") for finding in found[1:]]
     return found
 
 
-def _limits(chosen: Settings) -> Limits:
-    return Limits(
-        capacity_bytes=chosen.capacity_bytes,
-        capacity_fraction=chosen.capacity_fraction,
-        run=chosen.run,
-        cull=chosen.cull,
-        stop=chosen.stop,
-    )
-
-
 def _used_bytes(directory: Path, *, group: bool) -> int:
-    # Counted anew, since opening the cache's own memory of it could begin it.
-    return sum(stored.nbytes for stored in columns(Layout(directory, group=group)))
+    # Counted anew, since opening the cache's own index could create it.
+    return sum(stored.nbytes for stored in stored_columns(Layout(directory, group=group)))
 
 
 def _nfs_findings(paths: Sequence[str], seen: Snapshot, root: Path) -> list[Finding]:
-    found, asked = [check_mounts(seen.nfs_mounts)], bool(seen.cached_mounts)
+    found = [check_mounts(seen.nfs_mounts)]
+    asked = bool(seen.cached_mounts)
     for path in paths:
         if is_url(path):
             found.append(check_path(path, None, seen))

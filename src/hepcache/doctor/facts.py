@@ -1,4 +1,4 @@
-"""What the checks need to know of this machine: the only part that looks and tries."""
+"""Facts of this machine for the checks: the only module of them that looks and tries."""
 
 from __future__ import annotations
 
@@ -11,24 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hepcache.cache.disk.directory import prepare
-from hepcache.cache.disk.locks import ByteLocks
-from hepcache.cache.disk.mapping import map_file
+from hepcache.cache.disk.layout import prepare
+from hepcache.cache.disk.memory_map import map_file
 from hepcache.doctor.nfs import Family, ModuleState
 from hepcache.errors import CacheDirectoryError
-
-__all__ = [
-    "Trial",
-    "catalogue_problem",
-    "clock_synchronised",
-    "directory_problem",
-    "existing",
-    "family",
-    "fscache_directory",
-    "module_state",
-    "running",
-    "try_files",
-]
+from hepcache.io.locks import ByteLocks
 
 _REDHAT = {"rhel", "fedora", "centos", "almalinux", "rocky"}
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
@@ -39,14 +26,9 @@ _PAGE = 4096
 class Trial:
     """What happened to a file on a volume.
 
-    Attributes
-    ----------
-    locks_error, maps_error
-        Why locks or memory maps don't work; ``None`` where they do.
-    written_s
-        The time it got, in seconds since the epoch; ``None`` where no file could be made.
-    now_s
-        The clock at that moment.
+    ``locks_error``, ``maps_error``: why locks or memory maps don't work; ``None`` where they do.
+    ``written_s``: the time it got, in seconds since the epoch; ``None`` where no file could be
+    made.
     """
 
     locks_error: str | None
@@ -66,7 +48,7 @@ def existing(path: Path) -> Path:
 def directory_problem(directory: Path, *, group: bool) -> str:
     """Return why a cache directory is refused, or could not be made; ``""`` if neither."""
     if not directory.exists():
-        return _making_problem(existing(directory))
+        return making_problem(existing(directory))
     try:
         prepare(directory, group=group)
     except CacheDirectoryError as error:
@@ -74,8 +56,11 @@ def directory_problem(directory: Path, *, group: bool) -> str:
     return ""
 
 
-def _making_problem(parent: Path) -> str:
-    # Tried, since permissions say little to root and nothing of a read-only volume.
+def making_problem(parent: Path) -> str:
+    """Return why nothing can be made in a directory; ``""`` if it can.
+
+    That is tried: permissions say little to root and nothing of a read-only volume.
+    """
     try:
         with tempfile.TemporaryDirectory(dir=parent, prefix=".hepcache-doctor-"):
             return ""
@@ -98,7 +83,8 @@ def try_files(directory: Path) -> Trial:
 
 
 def _try_locks(path: Path) -> str | None:
-    ours, theirs = ByteLocks(path), ByteLocks(path)
+    ours = ByteLocks(path)
+    theirs = ByteLocks(path)
     try:
         if not ours.try_lock(1):
             return "a lock on a new file is refused"
@@ -121,7 +107,7 @@ def catalogue_problem(path: Path) -> str:
     """Return why the catalogue can't be written; ``""`` where it can, or could be made."""
     parent = existing(path)
     if parent != path.expanduser().absolute():
-        return _making_problem(parent)
+        return making_problem(parent)
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=1.0)
     except sqlite3.Error as error:
@@ -130,7 +116,7 @@ def catalogue_problem(path: Path) -> str:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
     except sqlite3.Error as error:
-        # Somebody who writes now shows that it can be written.
+        # Another process writes it now, so it can be written.
         return "" if "locked" in str(error) else str(error)
     finally:
         connection.close()
@@ -156,15 +142,7 @@ def running(proc: Path, name: str) -> bool:
 
 
 def module_state(root: Path, name: str) -> ModuleState:
-    """Return where a kernel module is.
-
-    Parameters
-    ----------
-    root
-        The root of the file system.
-    name
-        The module.
-    """
+    """Return where a kernel module is."""
     modules = root / "lib/modules" / _text(root / "proc/sys/kernel/osrelease").strip()
     if name in {line.split(" ")[0] for line in _lines(root / "proc/modules")}:
         return "loaded"
@@ -208,3 +186,11 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def missing_names() -> dict[str, str]:
+    """Return the private names of other packages that are gone, and what is lost without each."""
+    # These look the names up; they take seconds to import, which nothing else here needs.
+    from hepcache.upstream import awkward, distributed, names, uproot  # noqa: F401
+
+    return names.missing_names()

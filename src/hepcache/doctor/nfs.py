@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import Literal
 
-from hepcache.cache.fscache import Snapshot
-from hepcache.cache.procfs import Mount
-from hepcache.doctor.finding import Finding
-
-__all__ = ["Family", "ModuleState", "check_daemon", "check_module", "check_mounts", "check_path"]
+from hepcache.doctor.checks import Finding
+from hepcache.fscache import Mount, Snapshot
 
 ModuleState = Literal["loaded", "built in", "loadable", "missing", "unknown"]
 """Where a kernel module is; ``unknown`` where a machine doesn't show its modules."""
@@ -35,7 +32,7 @@ _KEPT = ("vers=", "proto=", "sec=", "port=", "nosharecache")
 
 
 def check_mounts(mounts: Sequence[Mount]) -> Finding:
-    """Say what there is of NFS on this machine, and whether FS-Cache can apply at all."""
+    """Count the NFS mounts of this machine, to which alone FS-Cache applies."""
     if not mounts:
         observation = "no NFS is mounted here, so FS-Cache does not apply"
         return Finding("FS-Cache", "none", observation)
@@ -46,17 +43,7 @@ def check_mounts(mounts: Sequence[Mount]) -> Finding:
 
 
 def check_path(path: str, mount: Mount | None, seen: Snapshot) -> Finding:
-    """Tell whether what is read below a path can be kept by FS-Cache.
-
-    Parameters
-    ----------
-    path
-        As the user gave it.
-    mount
-        The mount that holds it; ``None`` for a URL.
-    seen
-        What the kernel says.
-    """
+    """Tell whether FS-Cache can keep files below a path, which is on ``mount``, or a URL."""
     if mount is None:
         return Finding(path, "none", "no local path, so FS-Cache does not apply")
     at = f"on {mount.filesystem} ({mount.source} at {mount.mount_point})"
@@ -66,8 +53,7 @@ def check_path(path: str, mount: Mount | None, seen: Snapshot) -> Finding:
         return Finding(
             path, "wrong", f"{at}: mounted without fsc, so nothing is kept", _mend(mount)
         )
-    in_use = {volume.device: volume.fsc for volume in seen.volumes or ()}
-    if not in_use.get(mount.device, True):
+    if not (seen.volumes or {}).get(mount.device, True):
         observation = f"{at}: mounted with fsc, but this kernel's NFS does not use FS-Cache"
         return Finding(path, "wrong", observation, _mend(mount))
     return Finding(path, "good", f"{at}: mounted with fsc")
@@ -77,7 +63,8 @@ def _mend(mount: Mount) -> str:
     # The mount's own options say "ro" where the superblock's may say "rw".
     kept = ["ro"] if "ro" in mount.options else []
     kept += sorted(option for option in mount.options if option.startswith(_KEPT))
-    place, options = quote(mount.mount_point), ",".join([*kept, "fsc"])
+    place = quote(mount.mount_point)
+    options = ",".join([*kept, "fsc"])
     return (
         f"sudo umount {place} && sudo mount -t {mount.filesystem} -o {options} "
         f"{quote(mount.source)} {place}, and the option fsc in /etc/fstab"
@@ -102,18 +89,11 @@ def check_module(state: ModuleState, family: Family) -> Finding:
 def check_daemon(seen: Snapshot, *, running: bool, family: Family) -> Finding:
     """Tell whether a daemon has given the kernel a cache.
 
-    Parameters
-    ----------
-    seen
-        What the kernel says. Since Linux 5.17 it names its caches, which is
-        also true where the daemon's process can't be seen from a container.
-    running
-        Whether a process ``cachefilesd`` is seen.
-    family
-        Which command installs it.
+    Since Linux 5.17 the kernel names its caches, also where a container hides
+    the daemon's process; ``running`` says whether the process is seen.
     """
     check = "cachefilesd"
-    active = [one.name for one in seen.backends or () if one.active]
+    active = [backend.name for backend in seen.backends or () if backend.active]
     if active:
         return Finding(check, "good", f"the kernel has the cache {', '.join(active)}")
     if not running:
@@ -123,3 +103,18 @@ def check_daemon(seen: Snapshot, *, running: bool, family: Family) -> Finding:
         observation = "it is running, but the kernel has no active cache of its"
         return Finding(check, "wrong", observation, "sudo journalctl --unit cachefilesd")
     return Finding(check, "good", "it is running")
+
+
+def check_cache_mode(mode: str, cached_mounts: int) -> Finding:
+    """Tell whether ``hepcache.cache.mode`` and the mounts with ``fsc`` keep anything at all."""
+    check = "cache mode"
+    if mode == "columns":
+        return Finding(check, "good", "columns: hepcache keeps decoded columns")
+    if cached_mounts:
+        return Finding(check, "good", f"{mode}, and the kernel keeps {cached_mounts} mount of NFS")
+    fix = "mount the store with -o fsc (Ansible roles fscache, nfs_client), or mode: columns"
+    if mode == "fscache":
+        observation = "fscache, but no NFS is mounted with fsc: nothing is kept at all"
+        return Finding(check, "wrong", observation, fix)
+    observation = "both, but no NFS is mounted with fsc: only columns are kept"
+    return Finding(check, "warning", observation, fix)

@@ -1,4 +1,4 @@
-"""A dataset's events as entries of one table: which columns there are, and where entries are.
+"""A dataset's events as entries of one table: its columns, and the subruns of its entries.
 
 The columns are named as branches of NanoAOD are: ``Muon_pt`` is column ``pt`` of the
 products labelled ``Muon``, ``nMuon`` counts their rows; the products labelled ``event`` give
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import awkward as ak
@@ -20,10 +21,8 @@ from numpy.typing import NDArray
 
 from hepcache.errors import StoreError
 from hepcache.eventstore.schema import Schema, flat_dtype
+from hepcache.eventstore.shard.survey import Survey, dataset_stamp, survey_dataset
 from hepcache.eventstore.store import Store
-from hepcache.eventstore.survey import Survey
-
-__all__ = ["INDEX", "ColumnarEvents", "StoredColumn", "columnar", "stamp_of"]
 
 INDEX = ("run", "subrun", "luminosityBlock", "event")
 """Columns that tell events apart; CMS's name of a subrun is there as well."""
@@ -36,20 +35,12 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """One column.
+    """One column; it answers what coffea asks of a branch of a tree.
 
-    Attributes
-    ----------
-    name
-        As analyses see it.
-    type
-        Type of one value, in awkward's language.
-    label, field, schema
-        The products, their column and their type; of a counter the column is ``None``,
-        and all three are where the column is one of :data:`INDEX`.
-    counter
-        Name of the column that counts the values of each event; ``None`` where there is
-        one for each.
+    ``label``, ``field``, ``schema``: the products, their column and their type. A counter has no
+    field; the columns of :data:`INDEX` have none of the three.
+    ``counter``: name of the column that counts the values of each event; ``None`` where there is
+    one for each.
     """
 
     name: str
@@ -60,8 +51,22 @@ class StoredColumn:
     counter: str | None = None
 
     @property
-    def form(self) -> ak.forms.Form:
-        """The form of the column of all events."""
+    def title(self) -> str:
+        """What the column is, for people."""
+        return self.name
+
+    @property
+    def typename(self) -> str:
+        """Its type, for people."""
+        return self.type if self.counter is None else f"{self.type}[]"
+
+    @property
+    def interpretation(self) -> StoredColumn:
+        """What has :meth:`awkward_form`."""
+        return self
+
+    def awkward_form(self, _file: Any = None) -> ak.forms.Form:
+        """Return the form of the column of all events."""
         inner = _form(self.type)
         return inner if self.counter is None else ak.forms.ListOffsetForm("i64", inner)
 
@@ -76,20 +81,8 @@ class StoredColumn:
 class ColumnarEvents:
     """Events of a dataset, in the order of run, subrun and event.
 
-    Attributes
-    ----------
-    stamp
-        Changes with every write to events or products of the dataset.
-    subruns
-        Keys of the subruns that have events.
-    starts
-        Entry of the first event of each, and the number of all: shape ``(n_subruns + 1,)``.
-    columns
-        Name to column.
-    left_out
-        Name to the reason why it is no column.
-    size_bytes
-        Of all products of the dataset as they are stored.
+    ``starts``: entry of the first event of each subrun, and the number of all: shape ``(n_subruns
+    + 1,)``.
     """
 
     stamp: str
@@ -103,44 +96,31 @@ class ColumnarEvents:
         return int(self.starts[-1])
 
     def pieces(self, start: int, stop: int) -> list[tuple[bytes, int, int]]:
-        """Return subruns, and places of events in them, of the entries ``start`` to ``stop``."""
+        """Return the subruns of the entries ``start`` to ``stop``, and positions in them."""
         found = []
-        at = max(int(self.starts.searchsorted(start, side="right")) - 1, 0)
-        while at < len(self.subruns) and self.starts[at] < stop:
-            first, last = int(self.starts[at]), int(self.starts[at + 1])
-            if max(start, first) < min(stop, last):
-                found.append(
-                    (self.subruns[at], max(start, first) - first, min(stop, last) - first)
-                )
-            at += 1
+        first = max(int(self.starts.searchsorted(start, side="right")) - 1, 0)
+        for subrun, (begin, end) in enumerate(pairwise(self.starts[first:].tolist()), first):
+            if begin >= stop:
+                break
+            low, high = max(start, begin) - begin, min(stop, end) - begin
+            if low < high:
+                found.append((self.subruns[subrun], low, high))
         return found
 
 
 def stamp_of(store: Store, dataset: bytes) -> str:
-    """Return what changes with every write to events or products of a dataset."""
-    return _stamp(shard.stamp(dataset) for shard in store.shards)
+    """Return the stamp of a dataset, which every write to its events or products changes."""
+    return _stamp(shard.query(dataset_stamp, dataset) for shard in store.shards)
 
 
-def columnar(store: Store, dataset: bytes, numbers: Sequence[int] = ()) -> ColumnarEvents:
-    """Return which columns the events of a dataset have, and where its entries are.
+def columnar_events(store: Store, dataset: bytes, numbers: Sequence[int] = ()) -> ColumnarEvents:
+    """Return the columns and entries of a dataset, or of one run or subrun of it.
 
-    Parameters
-    ----------
-    store
-        The store.
-    dataset
-        The dataset's UUID.
-    numbers
-        Run, or run and subrun, for less than the whole dataset.
-
-    Raises
-    ------
-    StoreError
-        The dataset is being written.
+    Raises ``StoreError``: the dataset is being written.
     """
     for _ in range(_ATTEMPTS):
-        surveys = [shard.survey(dataset) for shard in store.shards]
-        stamp = _stamp(one.stamp for one in surveys)
+        surveys = [shard.query(survey_dataset, dataset) for shard in store.shards]
+        stamp = _stamp(survey.stamp for survey in surveys)
         if stamp_of(store, dataset) == stamp:
             return _table(stamp, dataset, numbers, surveys)
     raise StoreError(store.url, "the dataset is being written right now; try again later")
@@ -148,8 +128,8 @@ def columnar(store: Store, dataset: bytes, numbers: Sequence[int] = ()) -> Colum
 
 def _stamp(stamps: Iterable[bytes]) -> str:
     digest = xxhash.xxh3_128()
-    for one in stamps:
-        digest.update(len(one).to_bytes(1, "little") + one)
+    for stamp in stamps:
+        digest.update(len(stamp).to_bytes(1, "little") + stamp)
     return digest.hexdigest()
 
 
@@ -157,21 +137,25 @@ def _table(
     stamp: str, dataset: bytes, numbers: Sequence[int], surveys: Sequence[Survey]
 ) -> ColumnarEvents:
     prefix = dataset + b"".join(number.to_bytes(8, "big") for number in numbers)
-    runs = {key for one in surveys for key in one.runs}
-    listed = {key for one in surveys for key in one.subruns if key[:24] in runs}
-    counts = {key: count for one in surveys for key, count in one.events if key in listed}
+    runs = {key for survey in surveys for key in survey.runs}
+    listed = {key for survey in surveys for key in survey.subruns if key[:24] in runs}
+    counts = {key: count for survey in surveys for key, count in survey.events if key in listed}
     subruns = tuple(sorted(key for key in counts if key.startswith(prefix)))
     starts = np.zeros(len(subruns) + 1, np.int64)
     np.cumsum([counts[key] for key in subruns], out=starts[1:])
     products: dict[str, Counter[Schema]] = {}
-    for one in surveys:
-        for label, schema, count in one.products:
+    for survey in surveys:
+        for label, schema, count in survey.products:
             products.setdefault(label, Counter())[schema] += count
     columns, left_out = _columns(products, sum(counts.values()))
     return ColumnarEvents(
-        stamp, subruns, starts, {**_index(subruns), **columns}, left_out,
-        sum(one.size_bytes for one in surveys),
-    )  # fmt: skip
+        stamp=stamp,
+        subruns=subruns,
+        starts=starts,
+        columns={**_index(subruns), **columns},
+        left_out=left_out,
+        size_bytes=sum(survey.size_bytes for survey in surveys),
+    )
 
 
 def _index(subruns: Sequence[bytes]) -> dict[str, StoredColumn]:
@@ -201,7 +185,7 @@ def _columns(
         for field, type_ in schema.columns:
             name = field if label == ALONE and field else f"{label}_{field}" if field else label
             column = StoredColumn(name, type_, label, field, schema, counter)
-            if _is_simple(column.form):
+            if _is_simple(column.awkward_form()):
                 found.append(column)
             else:
                 left_out[name] = f"it holds {type_}"
@@ -209,14 +193,15 @@ def _columns(
 
 
 def _distinct(found: Sequence[StoredColumn], left_out: dict[str, str]) -> dict[str, StoredColumn]:
-    """Return columns by name: none of those that share one, but for counters."""
-    columns = {one.name: one for one in found if one.field is None and one.name not in INDEX}
-    times = Counter(one.name for one in found)
-    for one in found:
-        if one.name in INDEX or (one.field is not None and times[one.name] > 1):
-            left_out[one.name] = "several products give a column of this name"
+    """Return columns by name, without columns that share one; counters may."""
+    counters = (column for column in found if column.field is None)
+    columns = {counter.name: counter for counter in counters if counter.name not in INDEX}
+    times = Counter(column.name for column in found)
+    for column in found:
+        if column.name in INDEX or (column.field is not None and times[column.name] > 1):
+            left_out[column.name] = "several products give a column of this name"
         else:
-            columns.setdefault(one.name, one)
+            columns.setdefault(column.name, column)
     return columns
 
 

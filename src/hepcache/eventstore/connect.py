@@ -1,7 +1,8 @@
-"""Opening a store by its URL."""
+"""Opening a store by its URL, also where a store was sent to."""
 
 from __future__ import annotations
 
+import copyreg
 import json
 from pathlib import Path
 from threading import Lock
@@ -10,13 +11,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from hepcache.errors import ConfigurationError, StoreError
-from hepcache.eventstore.files import write_once
-from hepcache.eventstore.lmdb import LmdbEngine
-from hepcache.eventstore.localshard import LocalShard
-from hepcache.eventstore.memory import MemoryEngine
+from hepcache.eventstore.engines.engine import MemoryEngine
+from hepcache.eventstore.engines.lmdb import LmdbEngine
+from hepcache.eventstore.shard.shard import LocalShard
 from hepcache.eventstore.store import Store
-
-__all__ = ["connect"]
+from hepcache.io.atomic import sync, write_atomically
 
 FORMAT = 1
 _DESCRIPTION = "store.json"
@@ -104,31 +103,27 @@ def _embedded(directory: Path, options: dict[str, str]) -> list[LocalShard]:
     sync = options.get("sync", "true").lower()
     if sync not in ("true", "false"):
         raise ConfigurationError("sync", "true or false", sync)
-    number = description(directory, _number(options, 1))["shards"]
+    number = _description(directory, _number(options, 1))["shards"]
     if "shards" in options and int(options["shards"]) != number:
         raise ConfigurationError(
             "shards", f"{number}, as this store was made with", options["shards"]
         )
     return [
-        LocalShard(LmdbEngine(directory / "shards" / f"{one:04d}", sync=sync == "true"))
-        for one in range(number)
+        LocalShard(LmdbEngine(directory / "shards" / f"{shard:04d}", sync=sync == "true"))
+        for shard in range(number)
     ]
 
 
-def description(directory: Path, shards: int) -> dict[str, Any]:
-    """Return what a store's directory says of itself, written where it is missing.
-
-    Raises
-    ------
-    StoreError
-        It is none of this format's.
-    """
+def _description(directory: Path, shards: int) -> dict[str, Any]:
+    """Return the description in a store's directory, written where it is missing."""
     path = directory / _DESCRIPTION
     try:
         if not path.exists():
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             wanted = {"format": FORMAT, "what": "hepcache event store", "shards": shards}
-            write_once(path, json.dumps(wanted).encode() + b"\n")
+            text = json.dumps(wanted).encode() + b"\n"
+            write_atomically(path, text, mode=0o600, overwrite=False)
+            sync(directory)
         found: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise StoreError(str(directory), f"{_DESCRIPTION} can't be used: {error}") from error
@@ -137,3 +132,17 @@ def description(directory: Path, shards: int) -> dict[str, Any]:
             str(directory), f"format {found.get('format')!r}, this hepcache reads {FORMAT}"
         )
     return found
+
+
+def _opened_elsewhere(store: Store) -> tuple[Any, tuple[str]]:
+    """Pickle a store as its URL, by which another process opens it."""
+    if store.url.startswith("mem:"):
+        raise ConfigurationError(
+            "store",
+            "one that other processes can reach (file:///path, or a service on the cluster)",
+            store.url,
+        )
+    return connect, (store.url,)
+
+
+copyreg.pickle(Store, _opened_elsewhere)

@@ -1,154 +1,207 @@
-"""Writing and removing the products of events, inside one transaction."""
+"""The products of one container or event, as a mapping."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from abc import abstractmethod
+from collections.abc import Iterator, MutableMapping
+from difflib import get_close_matches
+from typing import Any
 
-from hepcache.errors import DuplicateItemError
-from hepcache.eventstore.engine import Writer
-from hepcache.eventstore.keys import LARGEST_NUMBER
-from hepcache.eventstore.leaves import (
-    Leaf,
-    Stem,
-    all_of,
-    delete_leaf,
-    leaves,
-    put_leaves,
-    put_row,
-    read,
-    rows,
-)
-from hepcache.eventstore.lookup import has_product
-from hepcache.eventstore.ref import Address
-from hepcache.eventstore.table import Table, join
-
-__all__ = ["gather_rows", "remove", "write"]
-
-_SINGLE = 4  # tables of so few events become rows
-_SMALL = 1024  # a leaf of fewer events is joined with what comes after it
+from hepcache.errors import DuplicateItemError, MissingItemError, ProductTypeError, StoreError
+from hepcache.eventstore.keys import SCHEMA, VALUE, Address, Ref, after, name_bytes
+from hepcache.eventstore.schema import Schema, schema_of
+from hepcache.eventstore.shard.operations import PutItems, RemovePrefixes
+from hepcache.eventstore.shard.shard import keys_between
+from hepcache.eventstore.sharded_store import Batch, ShardedStore
+from hepcache.eventstore.values import decode, encode
 
 
-def write(view: Writer, stem: Stem, table: Table, *, overwrite: bool) -> int:
-    """Write a table; return how many of its events became rows.
+class Products(MutableMapping[Any, Any]):
+    """Products by label, or by ``(label, schema)``; iteration gives the latter."""
 
-    Raises
-    ------
-    DuplicateItemError
-        An event has the product already, and ``overwrite`` is not set.
-    """
-    if len(table) == 0:
-        return 0
-    if len(table) <= _SINGLE and _write_rows(view, stem, table, overwrite=overwrite):
-        return len(table)
-    low, high = int(table.events[0]), int(table.events[-1]) + 1
-    near = _neighbours(view, stem, low, high)
-    if near:
-        low = min(low, int(near[0].events[0]))
-        high = max(high, int(near[-1].events[-1]) + 1)
-    old = [all_of(view, stem, leaf) for leaf in near]
-    single = [(bytes(key), bytes(value)) for key, value in rows(view, stem, low, high)]
-    if single:
-        # Rows in the range join the leaves, so that no event is ever in both.
-        old += _tables_of_rows(view, stem, low, high, near)
-    kept = []
-    for one in old:
-        common = np.isin(one.events, table.events)
-        if common.any() and not overwrite:
-            raise duplicate(stem, int(one.events[common][0]))
-        kept.append(one.take(np.flatnonzero(~common)) if common.any() else one)
-    for leaf in near:
-        delete_leaf(view, stem, leaf.first)
-    for key, _ in single:
-        view.delete(key)
-    put_leaves(view, stem, join([table, *kept]) if kept else table)
-    return 0
+    _where: str
+
+    @abstractmethod
+    def schemas(self) -> list[tuple[str, Schema]]:
+        """Return labels and types of the products, ordered."""
+
+    @abstractmethod
+    def _load(self, label: str, schema: Schema | None) -> Any: ...
+
+    @abstractmethod
+    def _put(
+        self, label: str, value: Any, schema: Schema, *, overwrite: bool, batch: Batch | None
+    ) -> None: ...
+
+    @abstractmethod
+    def _remove(self, label: str, schema: Schema) -> None: ...
+
+    @property
+    @abstractmethod
+    def address(self) -> Address:
+        """The descriptor of the container."""
+
+    def store(
+        self,
+        label: str,
+        value: Any,
+        schema: Schema | None = None,
+        *,
+        overwrite: bool = False,
+        batch: Batch | None = None,
+    ) -> None:
+        """Store a product.
+
+        Parameters
+        ----------
+        label
+            Its label: UTF-8 without ``/`` and control characters.
+        value
+            Bytes, a text, a number, a list of texts or numbers, a NumPy array, an awkward
+            array or record, an Arrow table, batch or array, or a
+            :class:`~hepcache.eventstore.Ref`. Lists come back as NumPy arrays, numbers as
+            NumPy scalars.
+        schema
+            The type it must have; None takes the value's own.
+
+        Raises
+        ------
+        DuplicateItemError
+            A product of this label and type is there, and ``overwrite`` is not set.
+        ProductTypeError
+            The value is not of the type.
+        """
+        name_bytes(label, "label")
+        found = schema_of(value)
+        if schema is not None and schema != found:
+            raise ProductTypeError(str(schema), str(found))
+        self._put(label, value, schema or found, overwrite=overwrite, batch=batch)
+
+    def __getitem__(self, key: Any) -> Any:
+        label, schema = _label_and_schema(key)
+        name_bytes(label, "label")
+        return self._load(label, schema)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        label, schema = _label_and_schema(key)
+        self.store(label, value, schema)
+
+    def __delitem__(self, key: Any) -> None:
+        label, schema = _label_and_schema(key)
+        name_bytes(label, "label")
+        unwanted = [known for known in self._schemas_of(label) if schema in (None, known)]
+        if not unwanted:
+            raise self._missing(label, schema)
+        for known in unwanted:
+            self._remove(label, known)
+
+    def __contains__(self, key: object) -> bool:
+        label, schema = _label_and_schema(key)
+        return any(schema in (None, known) for known in self._schemas_of(label))
+
+    def __iter__(self) -> Iterator[tuple[str, Schema]]:
+        return iter(self.schemas())
+
+    def __len__(self) -> int:
+        return len(self.schemas())
+
+    def clear(self) -> None:
+        """Remove all products."""
+        for label, schema in self.schemas():
+            self._remove(label, schema)
+
+    def schema(self, label: str, identity: str = "") -> Schema:
+        """Return the type of a product.
+
+        Parameters
+        ----------
+        identity
+            The type's identity in hexadecimal digits; ``""`` for the only one.
+        """
+        known = self._schemas_of(label)
+        found = [schema for schema in known if not identity or schema.identity.hex() == identity]
+        if not found:
+            raise self._missing(label, None)
+        if len(found) > 1:
+            raise ProductTypeError(
+                f"one of: {'; '.join(map(str, found))}", f"only the label {label!r}"
+            )
+        return found[0]
+
+    def ref(self, label: str) -> Ref:
+        """Return a lazy reference to a product."""
+        return Ref(self.address, label, self.schema(label).identity.hex())
+
+    def _schemas_of(self, label: str) -> list[Schema]:
+        return [schema for name, schema in self.schemas() if name == label]
+
+    def _missing(self, label: str, schema: Schema | None) -> Exception:
+        known = self.schemas()
+        if schema is not None:
+            for name, other in known:
+                if name == label:
+                    return ProductTypeError(str(schema), str(other))
+        names = sorted({name for name, _ in known})
+        near = get_close_matches(label, names, n=3, cutoff=0.3) or names[:3]
+        return MissingItemError(f"product {label!r}", self._where, near)
 
 
-def _tables_of_rows(
-    view: Writer, stem: Stem, low: int, high: int, near: list[Leaf]
-) -> list[Table]:
-    """Return the rows of a range as one table: all that is in it, without its leaves."""
-    everything = read(view, stem, stem.schema.names, low, high)
-    in_leaves = np.concatenate([leaf.events for leaf in near]) if near else np.empty(0, np.uint64)
-    return [everything.take(np.flatnonzero(~np.isin(everything.events, in_leaves)))]
+def _label_and_schema(key: Any) -> tuple[str, Schema | None]:
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], Schema):
+        return key[0], key[1]
+    return key, None
 
 
-def _neighbours(view: Writer, stem: Stem, low: int, high: int) -> list[Leaf]:
-    """Return copies of the leaves that a table touches, and of a small one before it."""
-    found = []
-    for leaf in leaves(view, stem, low, high):
-        if int(leaf.events[-1]) < low and len(leaf) >= _SMALL:
-            continue
-        found.append(leaf.copied())
-    return found
+class ContainerProducts(Products):
+    """The products of a dataset, run or subrun."""
 
+    def __init__(self, store: ShardedStore, key: bytes, where: str) -> None:
+        self._store, self._key, self._where = store, key, where
+        self._prefix = VALUE + bytes([len(key)]) + key
 
-def _write_rows(view: Writer, stem: Stem, table: Table, *, overwrite: bool) -> bool:
-    """Write the few events of a table as rows; False if one of them must change a leaf."""
-    for number in table.events.tolist():
-        key = number.to_bytes(8, "big")
-        if has_product(view, stem, number):
-            if not overwrite:
-                raise duplicate(stem, number)
-            if view.get(stem.rows + key) is None:
-                return False
-    for place in range(len(table)):
-        put_row(view, stem, table, place)
-    return True
+    @property
+    def address(self) -> Address:
+        """The descriptor of the container."""
+        return Address.from_key(self._key)
 
+    def _item(self, label: str, schema: Schema) -> bytes:
+        return self._prefix + label.encode() + b"\0" + schema.identity
 
-def gather_rows(view: Writer, stem: Stem) -> None:
-    """Make leaves of all rows."""
-    keys = [key for key, _ in rows(view, stem)]
-    if not keys:
-        return
-    numbers = np.asarray([int.from_bytes(key[-8:], "big") for key in keys], np.uint64)
-    table = read(view, stem, stem.schema.names, int(numbers[0]), int(numbers[-1]) + 1)
-    single = table.take(np.flatnonzero(np.isin(table.events, numbers)))
-    for key in keys:
-        view.delete(key)
-    write_leaves(view, stem, single)
+    def schemas(self) -> list[tuple[str, Schema]]:
+        """Return labels and types of the container's products."""
+        shard = self._store.shard(self._key)
+        found = []
+        for key in shard.query(keys_between, self._prefix, after(self._prefix)):
+            label = key[len(self._prefix) : -17].decode()
+            described = shard.get(SCHEMA + key[-16:])
+            assert described is not None
+            found.append((label, Schema.from_bytes(described)))
+        return found
 
+    def _load(self, label: str, schema: Schema | None) -> Any:
+        if schema is None:
+            schema = self.schema(label)
+        key = self._item(label, schema)
+        data = self._store.shard(self._key).get(key)
+        if data is None:
+            raise self._missing(label, schema)
+        try:
+            return decode(key, data, self._store.stored_schema(self._key, schema))
+        except StoreError as error:
+            raise self._store.named(error) from None
 
-def write_leaves(view: Writer, stem: Stem, table: Table) -> None:
-    """Write a table that shares no event with what is there, in any case as leaves."""
-    low, high = int(table.events[0]), int(table.events[-1]) + 1
-    near = _neighbours(view, stem, low, high)
-    old = [all_of(view, stem, leaf) for leaf in near]
-    for leaf in near:
-        delete_leaf(view, stem, leaf.first)
-    put_leaves(view, stem, join([table, *old]))
+    def _put(
+        self, label: str, value: Any, schema: Schema, *, overwrite: bool, batch: Batch | None
+    ) -> None:
+        data = encode(value, self._store.stored_schema(self._key, schema))
+        item = PutItems(((self._item(label, schema), data),), overwrite=overwrite)
+        if batch is not None:
+            batch.add(self._store.number_of_shard(self._key), item)
+            return
+        try:
+            self._store.apply(self._key, [item])
+        except DuplicateItemError:
+            raise DuplicateItemError(f"product {label!r}", self._where) from None
 
-
-def remove(view: Writer, stem: Stem, numbers: NDArray[np.uint64] | None) -> int:
-    """Remove the products of some events, or of all; return how many there were."""
-    removed = 0
-    low, high = (0, LARGEST_NUMBER + 1) if numbers is None else _span(numbers)
-    for key in [key for key, _ in rows(view, stem, low, high)]:
-        number = int.from_bytes(key[-8:], "big")
-        if numbers is None or np.isin(np.uint64(number), numbers):
-            view.delete(key)
-            removed += 1
-    for leaf in [leaf.copied() for leaf in leaves(view, stem, low, high)]:
-        gone = np.ones(len(leaf), bool) if numbers is None else np.isin(leaf.events, numbers)
-        if not gone.any():
-            continue
-        rest = None if gone.all() else all_of(view, stem, leaf).take(np.flatnonzero(~gone))
-        removed += int(gone.sum())
-        delete_leaf(view, stem, leaf.first)
-        if rest is not None:
-            put_leaves(view, stem, rest)
-    return removed
-
-
-def _span(numbers: NDArray[np.uint64]) -> tuple[int, int]:
-    return (int(numbers.min()), int(numbers.max()) + 1) if len(numbers) else (0, 0)
-
-
-def duplicate(stem: Stem, number: int) -> DuplicateItemError:
-    """Return the error for a product that is there already."""
-    label = stem.stem[32 : stem.stem.index(b"\0", 32)].decode()
-    address = Address.from_key(stem.stem[:32] + number.to_bytes(8, "big"))
-    where = f"event {address.run}/{address.subrun}/{address.event}"
-    return DuplicateItemError(f"product {label!r}", where)
+    def _remove(self, label: str, schema: Schema) -> None:
+        self._store.apply(self._key, [RemovePrefixes((self._item(label, schema),), exact=True)])

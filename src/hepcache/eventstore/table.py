@@ -11,12 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hepcache.errors import ConfigurationError
-from hepcache.eventstore.convert import as_array, as_column, value_of
 from hepcache.eventstore.schema import Schema
-
-__all__ = ["Table"]
-
-Column = Any
+from hepcache.eventstore.values import Column, as_array, as_column, value_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,25 +72,25 @@ class Table:
             schema = Schema.table(columns, layout=layout)
         numbers = _numbers(events)
         if len(numbers) > 1 and not (numbers[1:] > numbers[:-1]).all():
-            place = int(np.argmin(numbers[1:] > numbers[:-1])) + 1
+            position = int(np.argmin(numbers[1:] > numbers[:-1])) + 1
             raise ConfigurationError(
                 "events",
-                f"ascending distinct numbers, at {place} above {numbers[place - 1]}",
-                int(numbers[place]),
+                f"ascending distinct numbers, at {position} above {numbers[position - 1]}",
+                int(numbers[position]),
             )
         if (offsets is None) != (schema.layout == "one"):
             raise ConfigurationError(
                 "offsets", "None for a type of exactly one row, else an array", offsets
             )
-        bounds = None if offsets is None else np.ascontiguousarray(offsets, np.int64)
-        rows = len(numbers) if bounds is None else _checked_rows(bounds, len(numbers))
+        edges = None if offsets is None else np.ascontiguousarray(offsets, np.int64)
+        rows = len(numbers) if edges is None else _checked_rows(edges, len(numbers))
         if set(columns) != set(schema.names):
             raise ConfigurationError("columns", ", ".join(schema.names), ", ".join(columns))
         kept = {name: as_column(columns[name], schema.types[name]) for name in schema.names}
         for name, column in kept.items():
             if len(column) != rows:
                 raise ConfigurationError(f"column {name!r}", f"{rows} rows", len(column))
-        return cls(schema, numbers, bounds, kept)
+        return cls(schema, numbers, edges, kept)
 
     @classmethod
     def from_rows(
@@ -114,7 +110,10 @@ class Table:
             Name to column of all rows.
         """
         owners = _numbers(event_of_row)
-        given = {name: _array(column) for name, column in columns.items()}
+        given = {
+            name: column if isinstance(column, ak.Array) else np.asarray(column)
+            for name, column in columns.items()
+        }
         for name, column in given.items():
             if len(column) != len(owners):
                 raise ConfigurationError(f"column {name!r}", f"{len(owners)} rows", len(column))
@@ -124,8 +123,8 @@ class Table:
             given = {name: column[order] for name, column in given.items()}
         first = np.ones(len(owners), bool)
         first[1:] = owners[1:] != owners[:-1]
-        bounds = np.append(np.flatnonzero(first), len(owners))
-        return cls.build(schema, owners[bounds[:-1]], given, bounds)
+        offsets = np.append(np.flatnonzero(first), len(owners))
+        return cls.build(schema, owners[offsets[:-1]], given, offsets)
 
     def __len__(self) -> int:
         return len(self.events)
@@ -133,50 +132,52 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        bounds = 0 if self.offsets is None else self.offsets.nbytes
-        return int(self.events.nbytes + bounds + sum(one.nbytes for one in self.columns.values()))
+        offsets = 0 if self.offsets is None else self.offsets.nbytes
+        return int(
+            self.events.nbytes + offsets + sum(column.nbytes for column in self.columns.values())
+        )
 
     def array(self) -> ak.Array:
         """Return an awkward array of one item per event."""
         return as_array(self.schema, self.columns, self.offsets)
 
-    def product(self, place: int) -> Any:
-        """Return the product of the event at a place, as it was stored."""
-        low, high = self._rows(place, place + 1)
+    def product(self, position: int) -> Any:
+        """Return the product of the event at a position, as it was stored."""
+        low, high = self._rows(position, position + 1)
         return value_of(
             self.schema, {name: column[low:high] for name, column in self.columns.items()}
         )
 
     def items(self) -> Iterator[tuple[int, Any]]:
         """Iterate over event numbers and products."""
-        for place, number in enumerate(self.events.tolist()):
-            yield number, self.product(place)
+        for position, number in enumerate(self.events.tolist()):
+            yield number, self.product(position)
 
     def find(self, event: int) -> int | None:
-        """Return an event's place, or None."""
-        place = int(self.events.searchsorted(np.uint64(event)))
-        found = place < len(self.events) and self.events[place] == event
-        return place if found else None
+        """Return an event's position, or None."""
+        position = int(self.events.searchsorted(np.uint64(event)))
+        found = position < len(self.events) and self.events[position] == event
+        return position if found else None
 
     def slice(self, start: int, stop: int) -> Table:
-        """Return the events from one place to another; plain columns are views."""
+        """Return the events from one position to another; plain columns are views."""
         low, high = self._rows(start, stop)
-        bounds = None if self.offsets is None else self.offsets[start : stop + 1] - low
+        offsets = None if self.offsets is None else self.offsets[start : stop + 1] - low
         columns = {name: column[low:high] for name, column in self.columns.items()}
-        return Table(self.schema, self.events[start:stop], bounds, columns)
+        return Table(self.schema, self.events[start:stop], offsets, columns)
 
-    def take(self, places: NDArray[np.intp]) -> Table:
-        """Return the events at some places, in the order given (which must ascend in number)."""
+    def take(self, positions: NDArray[np.intp]) -> Table:
+        """Return the events at some positions, whose numbers must ascend."""
         if self.offsets is None:
-            rows, bounds = places, None
+            rows, offsets = positions, None
         else:
-            counts = np.diff(self.offsets)[places]
-            bounds = np.zeros(len(places) + 1, np.int64)
-            np.cumsum(counts, out=bounds[1:])
-            shifts = np.repeat(self.offsets[:-1][places] - bounds[:-1], counts)
-            rows = np.arange(bounds[-1]) + shifts
+            counts = np.diff(self.offsets)[positions]
+            offsets = np.zeros(len(positions) + 1, np.int64)
+            np.cumsum(counts, out=offsets[1:])
+            shifts = np.repeat(self.offsets[:-1][positions] - offsets[:-1], counts)
+            rows = np.arange(offsets[-1]) + shifts
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return Table(self.schema, self.events[places], bounds, columns)
+        return Table(self.schema, self.events[positions], offsets, columns)
 
     def select(self, events: ArrayLike) -> Table:
         """Return those events of the table that are in ``events``."""
@@ -196,23 +197,40 @@ def join(tables: Sequence[Table]) -> Table:
     if len(tables) == 1:
         return tables[0]
     first = tables[0]
-    events = np.concatenate([one.events for one in tables])
-    bounds = None
+    events = np.concatenate([table.events for table in tables])
+    offsets = None
     if first.offsets is not None:
-        counts = [np.diff(one.offsets) for one in tables if one.offsets is not None]
-        bounds = np.zeros(len(events) + 1, np.int64)
-        np.cumsum(np.concatenate(counts), out=bounds[1:])
-    columns = {name: _joined([one.columns[name] for one in tables]) for name in first.columns}
-    joined = Table(first.schema, events, bounds, columns)
+        counts = [np.diff(table.offsets) for table in tables if table.offsets is not None]
+        offsets = np.zeros(len(events) + 1, np.int64)
+        np.cumsum(np.concatenate(counts), out=offsets[1:])
+    columns = {
+        name: joined_column([table.columns[name] for table in tables]) for name in first.columns
+    }
+    joined = Table(first.schema, events, offsets, columns)
     if len(events) > 1 and not (events[1:] > events[:-1]).all():
         return joined.take(np.argsort(events, kind="stable"))
     return joined
 
 
-def _joined(parts: Sequence[Column]) -> Column:
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    return ak.concatenate(parts)
+def joined_column(parts: Sequence[Column]) -> Column:
+    """Return one column of several parts, at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else ak.concatenate(parts)
+
+
+def aligned(table: Table, numbers: NDArray[np.uint64]) -> tuple[Table, NDArray[np.int64]]:
+    """Return the products of some ascending events, and how many rows each of these has.
+
+    Events of the table that are none of these were added after they were listed.
+    """
+    at = np.searchsorted(numbers, table.events)
+    strange = numbers[np.minimum(at, len(numbers) - 1)] != table.events
+    if strange.any():
+        table, at = table.take(np.flatnonzero(~strange)), at[~strange]
+    counts = np.zeros(len(numbers), np.int64)
+    counts[at] = 1 if table.offsets is None else np.diff(table.offsets)
+    return table, counts
 
 
 def _numbers(events: ArrayLike) -> NDArray[np.uint64]:
@@ -226,13 +244,9 @@ def _numbers(events: ArrayLike) -> NDArray[np.uint64]:
     return np.ascontiguousarray(array, np.uint64)
 
 
-def _checked_rows(bounds: NDArray[np.int64], events: int) -> int:
-    if bounds.shape != (events + 1,) or bounds[0] != 0 or (np.diff(bounds) < 0).any():
+def _checked_rows(offsets: NDArray[np.int64], events: int) -> int:
+    if offsets.shape != (events + 1,) or offsets[0] != 0 or (np.diff(offsets) < 0).any():
         raise ConfigurationError(
-            "offsets", f"{events + 1} ascending numbers from 0", f"shape {bounds.shape}"
+            "offsets", f"{events + 1} ascending numbers from 0", f"shape {offsets.shape}"
         )
-    return int(bounds[-1])
-
-
-def _array(column: Any) -> Column:
-    return column if isinstance(column, ak.Array) else np.asarray(column)
+    return int(offsets[-1])

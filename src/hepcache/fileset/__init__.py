@@ -1,16 +1,6 @@
-"""Filesets, and the catalogue of files that are known."""
+"""Filesets: what a user names, as coffea does."""
 
-from hepcache.fileset.freshness import Freshness, look
 from hepcache.fileset.load import load_fileset
 from hepcache.fileset.model import FileRecord, Fileset, FileSpec
-from hepcache.fileset.store import Catalogue
 
-__all__ = [
-    "Catalogue",
-    "FileRecord",
-    "FileSpec",
-    "Fileset",
-    "Freshness",
-    "load_fileset",
-    "look",
-]
+__all__ = ["FileRecord", "FileSpec", "Fileset", "load_fileset"]

@@ -14,15 +14,25 @@ from typing import Any
 
 from hepcache.errors import BadFilesetError
 from hepcache.fileset.model import Fileset, FileSpec
-from hepcache.fileset.paths import find_files, label_directories
-
-__all__ = ["RESERVED_METADATA", "load_fileset"]
+from hepcache.fileset.urls import find_files, label_directories
+from hepcache.io.transport import path_problem
 
 # What coffea itself puts in a chunk's metadata; a user's value would be lost.
-RESERVED_METADATA = frozenset({
-    "clusters", "dataset", "entrystart", "entrystop", "filename", "fileuuid", "metadata",
-    "numentries", "preload", "treename", "uuid",
-})  # fmt: skip
+RESERVED_METADATA = frozenset(
+    {
+        "clusters",
+        "dataset",
+        "entrystart",
+        "entrystop",
+        "filename",
+        "fileuuid",
+        "metadata",
+        "numentries",
+        "preload",
+        "treename",
+        "uuid",
+    }
+)
 _JSON = (".json", ".json.gz")
 
 
@@ -150,7 +160,7 @@ def _preload(preload: object, dataset: str) -> frozenset[str]:
 
 def _files(files: object, dataset: str) -> Iterator[tuple[str, str | None]]:
     if isinstance(files, str | os.PathLike):
-        yield os.fspath(files), None
+        yield _path(files, dataset), None
     elif isinstance(files, Mapping):
         for path, value in files.items():
             yield _path(path, dataset), _tree_of(value, dataset, path)
@@ -173,7 +183,11 @@ def _found(path: str, dataset: str) -> list[tuple[str, str | None]]:
 def _path(path: object, dataset: str) -> str:
     if not isinstance(path, str | os.PathLike):
         raise BadFilesetError(f"expected a path, found {path!r}", dataset)
-    return str(os.fspath(path))
+    text = str(os.fspath(path))
+    problem = path_problem(text)
+    if problem:
+        raise BadFilesetError(f"{text!r} is no name of a file: {problem}", dataset)
+    return text
 
 
 def _tree_of(value: object, dataset: str, path: object) -> str | None:

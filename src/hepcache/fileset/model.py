@@ -9,28 +9,16 @@ from typing import Any, overload
 
 from rich.table import Table
 
+from hepcache.display import card, text
 from hepcache.errors import BadFilesetError
-from hepcache.notebook import card, text
-
-__all__ = ["FileRecord", "FileSpec", "Fileset"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileSpec:
     """One file of a dataset, as the user names it.
 
-    Attributes
-    ----------
-    dataset
-        Name of the dataset.
-    path
-        Path or URL, unchanged.
-    tree
-        The tree's name; ``None`` where nobody gave one.
-    metadata
-        The dataset's metadata, handed to the processor.
-    preload
-        Columns that are read at once when a chunk begins (coffea's ``preload``).
+    ``tree``: the tree's name; ``None`` where the fileset gives none.
+    ``preload``: columns that are read at once when a chunk begins (coffea's ``preload``).
     """
 
     dataset: str
@@ -44,34 +32,20 @@ class FileSpec:
 class FileRecord:
     """What is known of one tree of one file.
 
-    Attributes
-    ----------
-    path
-        Where the file was found: an absolute path or a URL.
-    tree
-        The tree's name inside the file, without a cycle number; only a tree
-        of an old cycle that was asked for by number keeps it.
-    uuid
-        The file's UUID in its canonical text form.
-    entries
-        Number of entries.
-    clusters
-        Cluster boundaries, from 0 to ``entries``, both included; ``(0,)`` for
-        a tree without entries.
-    size
-        Size of the file in bytes.
-    validator
-        Changes whenever the file is written: size and modification time of a
-        path, size and ETag or last-modified of a URL.
-    tag
-        16 hexadecimal digits that change when the content changes, though
-        UUID or path do not; the same for a copy and after ``touch``.
-    fingerprint
-        16 hexadecimal digits: the ordered list of branches with their types,
-        counters and titles. Files with equal fingerprints have equal forms.
-    replaces
-        UUID and tag of the content that the path held before, joined by a
-        hyphen; ``""`` where no other is known.
+    ``tree``: the tree's name inside the file, without a cycle number; only a tree of an old cycle
+    that was asked for by number keeps it.
+    ``entries``: number of entries.
+    ``clusters``: cluster boundaries, from 0 to ``entries``, both included; ``(0,)`` for a tree
+    without entries.
+    ``size``: size of the file in bytes.
+    ``validator``: changes whenever the file is written: size and modification time of a path, size
+    and ETag or last-modified of a URL.
+    ``tag``: 16 hexadecimal digits that change when the content changes, though UUID or path do
+    not; the same for a copy and after ``touch``.
+    ``fingerprint``: 16 hexadecimal digits: the ordered list of branches with their types, counters
+    and titles. Files with equal fingerprints have equal forms.
+    ``replaces``: UUID and tag of the content that the path held before, joined by a hyphen; ``""``
+    where no other is known.
     """
 
     path: str
@@ -84,6 +58,9 @@ class FileRecord:
     tag: str
     fingerprint: str
     replaces: str = ""
+
+
+_COLUMNS = ("dataset", "files", "tree", "entries")
 
 
 class Fileset(Sequence[FileSpec]):
@@ -205,12 +182,9 @@ class Fileset(Sequence[FileSpec]):
             rows.append((dataset, f"{files[dataset]:,}", trees, entries))
         return rows
 
-    def _columns(self) -> list[str]:
-        return ["dataset", "files", "tree", "entries"]
-
     def __rich__(self) -> Table:
         table = Table(title=self._title(), title_justify="left")
-        for name in self._columns():
+        for name in _COLUMNS:
             table.add_column(name, justify="right" if name in ("files", "entries") else "left")
         for row in self._rows():
             table.add_row(*row)
@@ -220,7 +194,7 @@ class Fileset(Sequence[FileSpec]):
         return text(self)
 
     def _repr_html_(self) -> str:
-        return card(self._title(), columns=self._columns(), rows=self._rows())
+        return card(self._title(), columns=_COLUMNS, rows=self._rows())
 
     def _title(self) -> str:
         datasets, files = len(self.datasets), len(self)

@@ -13,16 +13,11 @@ except ImportError as error:
     ) from error
 
 from hepcache.hdf5.append import add_key, append, recover_output
-from hepcache.hdf5.batches import EventBatch, event_batches
-from hepcache.hdf5.check import KeyCheck, check_keys
 from hepcache.hdf5.concat import concatenate
-from hepcache.hdf5.info import FileInfo, GroupInfo, describe
-from hepcache.hdf5.options import TableOptions
-from hepcache.hdf5.outcome import Concatenated, Progress
-from hepcache.hdf5.reader import EventRange, EventTables
-from hepcache.hdf5.rewrite import link, rechunk
-from hepcache.hdf5.split import split
-from hepcache.hdf5.verify import verify
+from hepcache.hdf5.inspect import FileInfo, GroupInfo, KeyCheck, check_keys, describe, verify
+from hepcache.hdf5.model import Concatenated, Progress, TableOptions
+from hepcache.hdf5.reader import EventBatch, EventRange, EventTables, event_batches
+from hepcache.hdf5.rewrite import link, rechunk, split
 
 __all__ = [
     "Concatenated",

@@ -5,31 +5,37 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hepcache.errors import ConfigurationError, TableFileError
-from hepcache.hdf5.concat import check_names, understood
-from hepcache.hdf5.gather import Inputs, gather, raise_problems, survey_all
-from hepcache.hdf5.keywork import Place, read_values
-from hepcache.hdf5.model import Column, text
-from hepcache.hdf5.options import TableOptions
-from hepcache.hdf5.outcome import Concatenated, Progress
-from hepcache.hdf5.output import Output
-from hepcache.hdf5.partition import Keys, find_all_keys, key_groups
-from hepcache.hdf5.place import OutputPlace
-from hepcache.hdf5.plan import Plan, make_plan
-from hepcache.hdf5.pool import DaskClient, executor_for, width
-from hepcache.hdf5.rows import RowReader
-from hepcache.hdf5.sorting import sorted_inputs
-from hepcache.hdf5.survey import SIGNATURE
-from hepcache.hdf5.writer import Writer
-
-__all__ = ["add_key", "append", "recover_output"]
+from hepcache.hdf5.concat import check_names, plan_output
+from hepcache.hdf5.executors import DaskClient
+from hepcache.hdf5.format.mapped import lock_for_reading
+from hepcache.hdf5.inputs import (
+    SIGNATURE,
+    Inputs,
+    match_files,
+    raise_problems,
+    sort_inputs,
+    survey_all,
+)
+from hepcache.hdf5.journal import PendingOutput
+from hepcache.hdf5.key_tasks import SpooledKeys, key_groups
+from hepcache.hdf5.model import (
+    Concatenated,
+    Int64Array,
+    Progress,
+    TableOptions,
+    display_path,
+    no_progress,
+)
+from hepcache.hdf5.output import OutputFile, WriteContext, fill_output, writing
+from hepcache.hdf5.plan import Plan
+from hepcache.hdf5.rows import ColumnLayout, RowReader, StoredColumn, read_integers
 
 _NEW_SUPERBLOCK = 2
 
@@ -41,7 +47,7 @@ def append(
     *,
     executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
-    progress: Progress = lambda _phase, _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Concatenated:
     """Append files to an earlier output.
 
@@ -56,39 +62,38 @@ def append(
         ``key``, ``events``, ``sort``, ``attributes``, ``memory_bytes`` and the
         effort matter; the datasets' layout stays.
     executor, jobs, progress
-        As in :func:`~hepcache.hdf5.concat.concatenate`.
+        As in :func:`~hepcache.hdf5.concatenate`.
 
     Raises
     ------
     ConfigurationError, TableFileError, TableMismatchError
-        As in :func:`~hepcache.hdf5.concat.concatenate`; and the output has
+        As in :func:`~hepcache.hdf5.concatenate`; and the output has
         partition keys but ``key`` was not given, or the other way around.
 
     Notes
     -----
     New chunks go behind the file's end, which no reader looks at; changes of
     what is there are held back, and made through a journal at the end. If that
-    last step is cut off, the next ``append`` or ``recover`` finishes it.
+    last step is cut off, the next ``append`` or
+    :func:`~hepcache.hdf5.recover_output` finishes it.
     """
     options = options or TableOptions()
     paths = [os.fspath(path) for path in inputs]
-    place = OutputPlace(Path(out))
-    check_names(paths, place.path)
-    if not place.path.exists():
-        raise TableFileError(str(place.path), "is not there to append to")
-    done = Concatenated(str(place.path), files=len(paths))
-    with _changing(place, executor, jobs) as workforce:
-        with done.timed("survey"):
-            tables = survey_all([str(place.path), *paths], workforce)
+    check_names(paths, out)
+    if not Path(out).exists():
+        raise TableFileError(os.fspath(out), "is not there to append to")
+    with writing(out, len(paths), options, executor, jobs, progress) as context:
+        context.pending.recover()
+        with context.done.timed("survey"):
+            tables = survey_all([os.fspath(out), *paths], context.executor)
             # It grows meanwhile; what was surveyed of it stays.
             tables[0] = replace(tables[0], size=-1)
-            attributes = options.attributes == "equal"
-            found = _sorted(gather(tables, key=options.key, attributes=attributes), options)
-        with done.timed("keys"):
-            plan, keys = _planned(found, options, workforce)
-        _change(place, plan, options, keys, workforce, jobs, done, progress, Output.extend)
-    done.finish()
-    return done
+            equal = options.attributes == "equal"
+            matched = _sort_new(match_files(tables, key=options.key, attributes=equal), options)
+        with context.done.timed("keys"):
+            plan, keys = _plan_append(matched, context)
+        _change(plan, keys, context, OutputFile.extend)
+    return context.done
 
 
 def add_key(
@@ -97,7 +102,7 @@ def add_key(
     *,
     executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
-    progress: Progress = lambda _phase, _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Concatenated:
     """Add partition keys to a file, in place.
 
@@ -109,7 +114,7 @@ def add_key(
     options
         ``key`` and ``events`` say of what keys are made; by default of ``/spill/evt``.
     executor, jobs, progress
-        As in :func:`~hepcache.hdf5.concat.concatenate`.
+        As in :func:`~hepcache.hdf5.concatenate`.
 
     Raises
     ------
@@ -123,74 +128,76 @@ def add_key(
     options = options or TableOptions(key="evt")
     if options.key is None:
         raise ConfigurationError("key", "the name of a dataset, such as evt", None)
-    place = OutputPlace(Path(path))
-    done = Concatenated(str(place.path), files=1)
-    with _changing(place, executor, jobs) as workforce:
-        tables = survey_all([str(place.path)], workforce)
-        found = gather([replace(tables[0], size=-1)], key=options.key)
-        if found.keys:
-            raise TableFileError(
-                str(place.path), f"has partition keys already ({text(found.keys[0].path)})"
-            )
-        with done.timed("keys"):
-            spill, groups = key_groups(found, options.key, options.events)
-            room = options.memory_bytes // 8
-            keys = find_all_keys(found, options.key, spill, groups, workforce, memory_bytes=room)
-            plan = make_plan(found, options, key_groups=groups, virtual=True)
-        _change(place, plan, options, keys, workforce, jobs, done, progress, Output.create_keys)
-    done.finish()
-    return done
+    name = os.fspath(path)
+    with writing(name, 1, options, executor, jobs, progress) as context:
+        context.pending.recover()
+        tables = survey_all([name], context.executor)
+        matched = match_files([replace(tables[0], size=-1)], key=options.key)
+        if matched.keys:
+            there = display_path(matched.keys[0].path)
+            raise TableFileError(name, f"has partition keys already ({there})")
+        with context.done.timed("keys"):
+            plan, keys = plan_output(matched, context, virtual=True)
+        _change(plan, keys, context, OutputFile.create_keys)
+    return context.done
 
 
 def recover_output(path: str | os.PathLike[str]) -> None:
-    """Finish a change of a file that was cut off while it became visible, if there is one."""
-    place = OutputPlace(Path(path))
-    with place.claimed():
-        place.recover()
+    """Finish a change of a file that was cut off while it became visible, if there is one.
 
-
-@contextmanager
-def _changing(
-    place: OutputPlace, executor: Executor | DaskClient | None, jobs: int | None
-) -> Iterator[Executor]:
-    with understood(place.path), place.claimed(), executor_for(executor, jobs) as workforce:
-        place.recover()
-        yield workforce
+    Raises
+    ------
+    TableFileError
+        Another process is writing it, or its directory can't be written.
+    """
+    pending = PendingOutput(Path(path))
+    with pending.claimed():
+        pending.recover()
 
 
 def _change(
-    place: OutputPlace,
     plan: Plan,
-    options: TableOptions,
-    keys: Keys | None,
-    executor: Executor,
-    jobs: int | None,
-    done: Concatenated,
-    progress: Progress,
-    prepare: Callable[[Output], None],
+    keys: SpooledKeys | None,
+    context: WriteContext,
+    prepare: Callable[[OutputFile], None],
 ) -> None:
     """Change a file in place; on any error it is as it was."""
-    before = content_bytes(place.path)
+    with _kept_from_writers(context.pending.path):
+        _change_locked(plan, keys, context, prepare)
+
+
+@contextmanager
+def _kept_from_writers(path: Path) -> Iterator[None]:
+    """Let others only read a file meanwhile."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lock_for_reading(file)
+        yield
+    finally:
+        os.close(file)
+
+
+def _change_locked(
+    plan: Plan,
+    keys: SpooledKeys | None,
+    context: WriteContext,
+    prepare: Callable[[OutputFile], None],
+) -> None:
+    pending = context.pending
+    before = content_bytes(pending.path)
     output = None
     try:
-        made = output = Output(place.path, place.journal, plan, protected=before)
-        workers = width(executor, jobs)
-        writer = Writer(output, plan, options, keys, executor, workers, done, progress)
-        writer.fill(lambda: prepare(made))
-        with done.timed("finish"):
-            output.close()
-            output.file.commit()
-            output.file.close()
+        opened = output = OutputFile(pending.path, pending.journal, plan, protected=before)
+        fill_output(output, keys, context, prepare=lambda: prepare(opened))
     except BaseException:
         if output is not None:
             output.abandon()
-        if not place.journal.exists():
-            os.truncate(place.path, before)  # what lies behind was never visible
+        if not pending.journal.exists():
+            os.truncate(pending.path, before)  # what lies behind was never visible
         raise
     finally:
         if keys is not None:
             keys.close()
-    done.groups, done.datasets = len(plan.schema.groups) - 1, len(plan.schema.columns)
 
 
 def content_bytes(path: Path) -> int:
@@ -206,36 +213,32 @@ def content_bytes(path: Path) -> int:
     return min(size, int.from_bytes(start[at : at + 8], "little"))
 
 
-def _sorted(inputs: Inputs, options: TableOptions) -> Inputs:
+def _sort_new(inputs: Inputs, options: TableOptions) -> Inputs:
     """Sort all but the first, which is the earlier output."""
-    order = sorted_inputs(inputs, options)
-    rest = [n for n, one in enumerate(order.tables) if one is not inputs.tables[0]]
-    first = [n for n, one in enumerate(order.tables) if one is inputs.tables[0]]
-    return order.ordered([*first, *rest])
+    earlier = inputs.tables[0]
+    by_values = sort_inputs(inputs, options)
+    new = [n for n, tables in enumerate(by_values.tables) if tables is not earlier]
+    first = [n for n, tables in enumerate(by_values.tables) if tables is earlier]
+    return by_values.reordered([*first, *new])
 
 
-def _planned(
-    inputs: Inputs, options: TableOptions, executor: Executor
-) -> tuple[Plan, Keys | None]:
+def _plan_append(inputs: Inputs, context: WriteContext) -> tuple[Plan, SpooledKeys | None]:
     path = inputs.tables[0].path
+    raise_problems({f"{path}: {where}": why for where, why in _not_extensible(inputs).items()})
+    options = context.options
+    existing_keys = None
+    if options.key is not None:
+        event_group, groups = key_groups(inputs, options.key, options.event_group)
+        columns = {column.group: column for column in inputs.keys}
+        missing = [group for group in groups if group not in columns]
+        if missing:
+            where = display_path(inputs.schema.groups[missing[0]].path)
+            raise TableFileError(
+                path, f"{where} has no partition keys; add them first with hepcache hdf5 add-key"
+            )
+        existing_keys = _existing_keys(inputs, event_group)
     storages = {column.path: column.storage for column in (*inputs.schema.columns, *inputs.keys)}
-    raise_problems({f"{path}: {w}": why for w, why in _not_extensible(inputs).items()})
-    if options.key is None:
-        return make_plan(inputs, options, existing=storages), None
-    spill, groups = key_groups(inputs, options.key, options.events)
-    kept = {column.group: column for column in inputs.keys}
-    missing = [group for group in groups if group not in kept]
-    if missing:
-        where = text(inputs.schema.groups[missing[0]].path)
-        raise TableFileError(
-            path, f"{where} has no partition keys; add them first with hepcache hdf5 add-key"
-        )
-    existing = _existing_keys(inputs, kept, spill)
-    room = options.memory_bytes // 8
-    keys = find_all_keys(
-        inputs, options.key, spill, groups, executor, memory_bytes=room, existing=existing
-    )
-    return make_plan(inputs, options, key_groups=groups, existing=storages), keys
+    return plan_output(inputs, context, storages=storages, existing_keys=existing_keys)
 
 
 def _not_extensible(inputs: Inputs) -> dict[str, str]:
@@ -247,37 +250,30 @@ def _not_extensible(inputs: Inputs) -> dict[str, str]:
             continue
         chunk = column.storage.chunk
         if not chunk or chunk[1:] != column.tail:
-            problems[text(column.path)] = (
+            problems[display_path(column.path)] = (
                 "can't grow: it has no chunks of whole rows; write the file anew with "
                 "hepcache hdf5 rechunk"
             )
     return problems
 
 
-def _existing_keys(
-    inputs: Inputs, columns: dict[int, Column], spill: int
-) -> dict[int, NDArray[np.int64]]:
+def _existing_keys(inputs: Inputs, event_group: int) -> dict[int, Int64Array]:
     """Return the keys that the output has, of groups that have rows."""
-    reader = RowReader(inputs.source(0))
-    events, problems, found = int(inputs.rows[0, spill]), {}, {}
-    try:
-        for group, column in columns.items():
-            length = int(inputs.rows[0, group])
+    events = int(inputs.rows[0, event_group])
+    problems = {}
+    found: dict[int, Int64Array] = {}
+    with closing(RowReader(inputs.source(0))) as reader:
+        for column in inputs.keys:
+            length = int(inputs.rows[0, column.group])
             if not length:
                 continue
-            # The survey left keys out, so they are read as any library reads them.
-            place = Place(_unaddressed(column), column.storage, -1, length)
-            values: NDArray[np.int64] = read_values(reader, place).astype(np.int64)
-            ends = values[[0, -1]].tolist()
-            if ends[0] < 0 or ends[1] >= events or (np.diff(values) < 0).any():
-                problems[text(column.path)] = f"does not number the {events} events of this file"
-            found[group] = values
-    finally:
-        reader.close()
-    raise_problems({f"{inputs.tables[0].path}: {w}": why for w, why in problems.items()})
+            # Their addresses were not surveyed: those marked as variable are read by the library.
+            layout = ColumnLayout(column._replace(variable=True), column.storage)
+            (found_keys,) = read_integers(reader, [StoredColumn(layout, -1, length)])
+            values = found_keys.astype(np.int64)
+            if values[0] < 0 or values[-1] >= events or (np.diff(values) < 0).any():
+                path = f"{reader.source.path}: {display_path(column.path)}"
+                problems[path] = f"does not number the {events} events of this file"
+            found[column.group] = values
+    raise_problems(problems)
     return found
-
-
-def _unaddressed(column: Column) -> Column:
-    """Return a column that is read through HDF5's library."""
-    return column._replace(variable=True)

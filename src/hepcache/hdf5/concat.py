@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
 
 from hepcache import __version__
-from hepcache.errors import ConfigurationError, HepcacheError, TableFileError
-from hepcache.hdf5.gather import Inputs, gather, raise_problems, same_files, survey_all
-from hepcache.hdf5.options import TableOptions
-from hepcache.hdf5.outcome import Concatenated, Progress
-from hepcache.hdf5.output import Output
-from hepcache.hdf5.partition import Keys, find_all_keys, key_groups
-from hepcache.hdf5.place import OutputPlace
+from hepcache.errors import ConfigurationError, TableFileError
+from hepcache.hdf5.executors import DaskClient
+from hepcache.hdf5.inputs import (
+    Inputs,
+    match_files,
+    raise_problems,
+    same_files,
+    sort_inputs,
+    survey_all,
+)
+from hepcache.hdf5.key_tasks import SpooledKeys, find_all_keys, groups_without_key, key_groups
+from hepcache.hdf5.model import (
+    Concatenated,
+    Int64Array,
+    Progress,
+    Storage,
+    TableOptions,
+    no_progress,
+)
+from hepcache.hdf5.output import OutputFile, WriteContext, fill_output, writing
 from hepcache.hdf5.plan import Plan, make_plan
-from hepcache.hdf5.pool import DaskClient, executor_for, nothing, width
-from hepcache.hdf5.sorting import sorted_inputs
-from hepcache.hdf5.writer import Writer
-
-__all__ = ["check_names", "concatenate", "concatenate_planned", "understood", "write_output"]
 
 
 def concatenate(
@@ -36,7 +42,7 @@ def concatenate(
     jobs: int | None = None,
     overwrite: bool = False,
     restart: bool = False,
-    progress: Progress = lambda _phase, _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Concatenated:
     """Append every dataset of every input, in order, to that of the first one.
 
@@ -49,7 +55,7 @@ def concatenate(
     options
         How it is written.
     executor
-        Who does the work: a client of Dask, whose workers may be on many
+        What does the work: a client of Dask, whose workers may be on many
         machines, or any executor. Its processes must see the inputs under the
         same names. By default processes of this machine.
     jobs
@@ -61,11 +67,6 @@ def concatenate(
         Whether what an interrupted run left is discarded, and not continued.
     progress
         Called as the work goes on.
-
-    Returns
-    -------
-    Concatenated
-        What was written.
 
     Raises
     ------
@@ -83,178 +84,126 @@ def concatenate(
     point at most half a minute before its end. The method follows Lee et al.,
     Parallel Computing 110 (2022), with processes for MPI ranks and one writer.
     """
-    return concatenate_planned(
-        [os.fspath(path) for path in inputs],
-        OutputPlace(Path(out)),
-        options or TableOptions(),
-        executor=executor,
-        jobs=jobs,
-        overwrite=overwrite,
-        restart=restart,
-        progress=progress,
-    )
+    paths = [os.fspath(path) for path in inputs]
+    check_names(paths, out)
+    options = options or TableOptions()
+    with writing(
+        out, len(paths), options, executor, jobs, progress, overwrite=overwrite
+    ) as context:
+        join_files(paths, context, restart=restart)
+    return context.done
 
 
-def concatenate_planned(
+def join_files(
     paths: Sequence[str],
-    place: OutputPlace,
-    options: TableOptions,
+    context: WriteContext,
     *,
-    executor: Executor | DaskClient | None,
-    jobs: int | None,
-    overwrite: bool,
-    progress: Progress,
     restart: bool = False,
     keep_keys: bool = False,
     virtual: bool = False,
-) -> Concatenated:
+) -> None:
     """Do the work of :func:`concatenate`, and of others like it.
 
-    Parameters
-    ----------
-    paths, place, options, executor, jobs, overwrite, progress, restart
-        As there.
-    keep_keys
-        Whether partition keys are columns like others.
-    virtual
-        Whether the output refers to the inputs' rows and holds none but keys.
+    With ``keep_keys`` partition keys are columns like others; with ``virtual`` the output
+    refers to the inputs' rows and holds none but keys.
     """
-    check_names(paths, place.path)
-    done = Concatenated(str(place.path), files=len(paths))
-    with (
-        understood(place.path),
-        place.claimed(overwrite=overwrite),
-        executor_for(executor, jobs) as workforce,
-    ):
-        workers = width(workforce, jobs)
-        with done.timed("survey"):
-            found = surveyed(paths, options, workforce, progress, keep_keys=keep_keys)
-            found = sorted_inputs(found, options)
-        with done.timed("keys"):
-            plan, keys = planned(found, options, workforce, virtual=virtual)
-        try:
-            write_output(place, plan, options, keys, workforce, workers, done, restart, progress)
-        finally:
-            if keys is not None:
-                keys.close()
-        place.publish(overwrite=overwrite)
-    done.finish()
-    return done
+    options = context.options
+
+    def surveyed(done: int) -> None:
+        context.progress("Reading metadata", done, len(paths))
+
+    with context.done.timed("survey"):
+        tables = survey_all(paths, context.executor, progress=surveyed)
+        equal = options.attributes == "equal"
+        inputs = match_files(tables, key=options.key, attributes=equal, keep_keys=keep_keys)
+        inputs = sort_inputs(inputs, options)
+    with context.done.timed("keys"):
+        plan, keys = plan_output(inputs, context, virtual=virtual)
+    try:
+        write_output(plan, keys, context, restart=restart)
+    finally:
+        if keys is not None:
+            keys.close()
 
 
-def check_names(paths: Sequence[str], out: Path) -> None:
-    """Refuse an empty list, a file given twice, and an output that is an input or no file.
-
-    Raises
-    ------
-    ConfigurationError
-        There is no input, or one of them is the output.
-    TableFileError
-        The output can be no file, or its directory does not exist.
-    TableMismatchError
-        A file is given twice.
-    """
+def check_names(paths: Sequence[str], out: str | os.PathLike[str]) -> None:
+    """Refuse an empty list, a file given twice, and an output that is an input or no file."""
+    path = Path(out)
+    name = str(path)
     if not paths:
         raise ConfigurationError("inputs", "at least one file", [])
-    if out.exists() and any(os.path.exists(path) and out.samefile(path) for path in paths):  # noqa: PTH110
-        raise ConfigurationError("out", "a file that is not among the inputs", str(out))
-    if not out.parent.is_dir():
-        raise TableFileError(str(out), f"there is no directory {out.parent}")
-    if out.exists() and not out.is_file():
-        raise TableFileError(str(out), "is no file; choose another name")
+    if path.exists() and any(os.path.exists(source) and path.samefile(source) for source in paths):  # noqa: PTH110
+        raise ConfigurationError("out", "a file that is not among the inputs", name)
+    if not path.parent.is_dir():
+        raise TableFileError(name, f"there is no directory {path.parent}")
+    if path.exists() and not path.is_file():
+        raise TableFileError(name, "is no file; choose another name")
     raise_problems(same_files(paths))
 
 
-@contextmanager
-def understood(path: Path) -> Iterator[None]:
-    """Turn errors of the system and of workers into ours, which name the file and the fix."""
-    try:
-        yield
-    except HepcacheError:
-        raise
-    except BrokenProcessPool as error:
-        raise TableFileError(
-            str(path), "a worker process was killed, perhaps for lack of memory; use fewer jobs"
-        ) from error
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise TableFileError(str(path), f"could not be written: {reason}") from error
-
-
-def surveyed(
-    paths: Sequence[str],
-    options: TableOptions,
-    executor: Executor,
-    progress: Progress,
+def plan_output(
+    inputs: Inputs,
+    context: WriteContext,
     *,
-    keep_keys: bool = False,
-) -> Inputs:
-    """Look at all inputs and compare them."""
-    count = 0
+    virtual: bool = False,
+    storages: Mapping[bytes, Storage] | None = None,
+    existing_keys: Mapping[int, Int64Array] | None = None,
+) -> tuple[Plan, SpooledKeys | None]:
+    """Return what is written, and the keys, which the caller closes.
 
-    def one_more() -> None:
-        nonlocal count
-        count += 1
-        progress("Reading metadata", count, len(paths))
-
-    tables = survey_all(paths, executor, done=one_more)
-    equal = options.attributes == "equal"
-    return gather(tables, key=options.key, attributes=equal, keep_keys=keep_keys)
-
-
-def planned(
-    inputs: Inputs, options: TableOptions, executor: Executor, *, virtual: bool = False
-) -> tuple[Plan, Keys | None]:
-    """Return what is to be written, and the keys."""
+    Where the first input is an earlier output, ``storages`` and ``existing_keys`` are the
+    storage of its columns and its keys.
+    """
+    options = context.options
     if options.key is None:
-        return make_plan(inputs, options, virtual=virtual), None
-    spill, groups = key_groups(inputs, options.key, options.events)
-    room = options.memory_bytes // 8
-    keys = find_all_keys(inputs, options.key, spill, groups, executor, memory_bytes=room)
-    return make_plan(inputs, options, key_groups=groups, virtual=virtual), keys
+        return make_plan(inputs, options, existing=storages, virtual=virtual), None
+    event_group, groups = key_groups(inputs, options.key, options.event_group)
+    context.done.without_key = groups_without_key(inputs, groups)
+    keys = find_all_keys(
+        inputs,
+        options.key,
+        event_group,
+        groups,
+        context.executor,
+        memory_bytes=options.key_memory_bytes,
+        existing=existing_keys,
+    )
+    plan = make_plan(inputs, options, key_groups=groups, existing=storages, virtual=virtual)
+    return plan, keys
 
 
 def write_output(
-    place: OutputPlace,
-    plan: Plan,
-    options: TableOptions,
-    keys: Keys | None,
-    executor: Executor,
-    workers: int,
-    done: Concatenated,
-    restart: bool,
-    progress: Progress,
+    plan: Plan, keys: SpooledKeys | None, context: WriteContext, *, restart: bool
 ) -> None:
-    """Write the hidden output, or the rest of it; it is complete and durable then."""
-    job = _fingerprint(plan, options)
-    if restart or not place.resumable(job):
-        place.discard()
-    known = place.part.exists()
-    protected = place.part.stat().st_size if known else 0
-    output = Output(place.part, place.part_journal, plan, protected=protected)
-    writer = Writer(output, plan, options, keys, executor, workers, done, progress, resumed=known)
+    """Write the hidden output, or the rest of it, and give it its name."""
+    pending = context.pending
+    job = _fingerprint(plan, context.options)
+    if restart or not pending.resumable(job):
+        pending.discard()
+    resumed = pending.part.exists()
+    protected = pending.part.stat().st_size if resumed else 0
+    output = OutputFile(pending.part, pending.part_journal, plan, protected=protected)
+
+    def checkpoint() -> None:
+        output.flush()
+        output.file.commit()
+        if not pending.job.exists():
+            pending.remember(job)
+
+    prepare = None if resumed else output.create
     try:
-        writer.fill(nothing if known else output.create, lambda: _checkpoint(output, place, job))
-        with done.timed("finish"):
-            output.close()
-            output.file.commit()
-            output.file.close()
+        fill_output(output, keys, context, prepare=prepare, checkpoint=checkpoint, resumed=resumed)
     except BaseException:
         output.abandon()
-        if not place.job.exists():
-            place.discard()
+        if not pending.job.exists():
+            pending.discard()
         raise
-    done.groups, done.datasets = len(plan.schema.groups) - 1, len(plan.schema.columns)
-
-
-def _checkpoint(output: Output, place: OutputPlace, job: str) -> None:
-    output.flush()
-    output.file.commit()
-    if not place.job.exists():
-        place.remember(job)
+    pending.publish(overwrite=context.overwrite)
 
 
 def _fingerprint(plan: Plan, options: TableOptions) -> str:
-    files = [(one.path, one.size, one.mtime_ns) for one in plan.inputs.tables]
+    """Return what is equal for runs that write the same."""
+    tables = plan.inputs.tables
+    files: list[object] = [(file.path, file.size, file.mtime_ns, *file.sources) for file in tables]
     files.append((str(plan.virtual), *plan.edges[-1].tolist()))
     return xxhash.xxh3_128_hexdigest(repr((__version__, files, options)).encode())

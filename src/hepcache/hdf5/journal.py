@@ -1,8 +1,8 @@
-"""A file whose protected part changes all at once or not at all.
+"""How an output becomes visible: a file changes all at once or not at all.
 
-HDF5 rewrites its metadata in place. Here a write below the protected length
-is held in memory; :meth:`JournaledFile.commit` first makes all that was
-written behind it durable, then a journal of the held pages, and only then
+HDF5 rewrites its metadata in place. A write below the protected length of a
+:class:`JournaledFile` is held in memory; its ``commit`` first makes all that
+was written behind it durable, then a journal of the held pages, and only then
 changes the file. A process that is killed before that leaves the protected
 part as it was; one that is killed later leaves a journal, from which
 :func:`recover` finishes the change.
@@ -10,16 +10,21 @@ part as it was; one that is killed later leaves a journal, from which
 
 from __future__ import annotations
 
+import fcntl
 import io
+import json
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-__all__ = ["JournaledFile", "recover"]
+from hepcache.errors import TableFileError
+from hepcache.io.atomic import sync, write_atomically
 
 _PAGE = 4096
 _HEADER = struct.Struct("<8sQQQ")  # magic, length of the file, protected length, pages
@@ -27,90 +32,69 @@ _MAGIC = b"hepjrnl1"
 
 
 class JournaledFile(io.RawIOBase):
-    """A file object for h5py.
+    """A file object for h5py, made anew if no byte of it is protected.
 
-    Parameters
-    ----------
-    path
-        The file; made if ``protected`` is 0.
-    journal
-        Where the journal goes while a commit is under way.
-    protected
-        How many bytes must stay as they are until a commit.
-
-    Attributes
-    ----------
-    failure
-        The first error of the operating system. HDF5 knows no full disk, so it
-        is told that later writes went well, and whoever uses this looks here.
+    The first ``protected`` bytes stay as they are until a commit, during which the
+    changed pages are in ``journal``. HDF5 can't handle a full disk: after an error of the
+    system, kept in ``failure``, writes seem to go well, and the user of this class looks there.
     """
 
     def __init__(self, path: Path, journal: Path, protected: int = 0) -> None:
         super().__init__()
         flags = os.O_RDWR | os.O_CLOEXEC | (0 if protected else os.O_CREAT | os.O_TRUNC)
         self._descriptor = os.open(path, flags, 0o666)
-        self._journal, self._protected = journal, protected
+        self._journal = journal
+        self._protected = protected
         self._pages: dict[int, bytearray] = {}
-        self._at, self._end = 0, os.fstat(self._descriptor).st_size
+        self._position = 0
+        self._end = os.fstat(self._descriptor).st_size
         self.failure: OSError | None = None
-
-    def seekable(self) -> bool:
-        """Return true."""
-        return True
-
-    def readable(self) -> bool:
-        """Return true."""
-        return True
-
-    def writable(self) -> bool:
-        """Return true."""
-        return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move; the end is that of all writes, held ones too."""
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
-        self._at = start + offset
-        return self._at
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._end}[whence]
+        self._position = start + offset
+        return self._position
 
     def tell(self) -> int:
-        """Return the place."""
-        return self._at
+        """Return the position."""
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
         """Read what was written, be it in the file yet or not."""
         view = memoryview(buffer).cast("B")
-        count = os.preadv(self._descriptor, [view], self._at)
-        for begin, page in self._held(self._at, self._at + len(view)):
-            low = max(begin, self._at)
-            high = min(begin + _PAGE, self._at + len(view), self._end, self._protected)
+        start = self._position
+        count = os.preadv(self._descriptor, [view], start)
+        for begin, page in self._held(start, start + len(view)):
+            low = max(begin, start)
+            high = min(begin + _PAGE, start + len(view), self._end, self._protected)
             if high > low:
-                view[low - self._at : high - self._at] = page[low - begin : high - begin]
-                count = max(count, high - self._at)
-        self._at += count
+                view[low - start : high - start] = page[low - begin : high - begin]
+                count = max(count, high - start)
+        self._position += count
         return count
 
     def write(self, data: Any) -> int:
         """Write behind the protected part, or hold."""
         view = memoryview(data).cast("B")
-        size, begin = len(view), self._at
-        self._at += size
-        self._end = max(self._end, self._at)
+        size = len(view)
+        begin = self._position
+        self._position += size
+        self._end = max(self._end, self._position)
         if self.failure is not None:
             return size
         held = max(0, min(self._protected - begin, size))
         try:
             if held:
                 self._hold(begin, view[:held])
-            done = held
-            while done < size:
-                done += os.pwrite(self._descriptor, view[done:], begin + done)
+            _write_at(self._descriptor, view[held:], begin + held)
         except OSError as error:
             self.failure = error
         return size
 
     def truncate(self, size: int | None = None) -> int:
         """Change the length; below the protected part only at the next commit."""
-        self._end = self._at if size is None else size
+        self._end = self._position if size is None else size
         try:
             os.ftruncate(self._descriptor, max(self._end, self._protected))
         except OSError as error:
@@ -120,17 +104,10 @@ class JournaledFile(io.RawIOBase):
     def flush(self) -> None:
         """Do nothing: a commit is what makes things durable."""
 
-    def sync(self) -> None:
-        """Start to make durable what was written so far."""
-        os.fdatasync(self._descriptor)
-
     def commit(self) -> None:
         """Make all writes durable and visible at once; protect all of the file.
 
-        Raises
-        ------
-        OSError
-            The system could not write; the protected part is as it was.
+        After an ``OSError`` the protected part is as it was.
         """
         if self.failure is not None:
             raise self.failure
@@ -140,13 +117,14 @@ class JournaledFile(io.RawIOBase):
                 begin.to_bytes(8, "little") + bytes(page) for begin, page in self._pages.items()
             )
             head = _HEADER.pack(_MAGIC, self._end, self._protected, len(self._pages))
-            _write_journal(self._journal, head, body)
+            _write_durably(self._journal, head + xxhash.xxh3_128(head + body).digest() + body)
             _apply(self._descriptor, self._end, self._protected, self._pages.items())
             _remove(self._journal)
-        self._pages, self._protected = {}, self._end
+        self._pages = {}
+        self._protected = self._end
 
     def close(self) -> None:
-        """Let go of the file; what is held and was not committed is dropped."""
+        """Close the file; what is held and was not committed is dropped."""
         if not self.closed:
             os.close(self._descriptor)
         super().close()
@@ -164,68 +142,52 @@ class JournaledFile(io.RawIOBase):
             if page is None:
                 page = bytearray(os.pread(self._descriptor, _PAGE, start).ljust(_PAGE, b"\0"))
                 self._pages[start] = page
-            low, high = max(begin, start), min(end, start + _PAGE)
+            low = max(begin, start)
+            high = min(end, start + _PAGE)
             page[low - start : high - start] = view[low - begin : high - begin]
-
-
-def _write_journal(path: Path, head: bytes, body: bytes) -> None:
-    part = path.with_name(f"{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(head + xxhash.xxh3_128(head + body).digest() + body)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-    part.replace(path)
-    sync_directory(path.parent)
 
 
 def _apply(descriptor: int, end: int, protected: int, pages: Any) -> None:
     for begin, page in pages:
         # The last page's rest lies behind the protected part and was written already.
         view = memoryview(page)[: max(0, min(end, protected) - begin)]
-        done = 0
-        while done < len(view):
-            done += os.pwrite(descriptor, view[done:], begin + done)
+        _write_at(descriptor, view, begin)
     os.ftruncate(descriptor, end)
     os.fsync(descriptor)
 
 
+def _write_at(descriptor: int, view: memoryview, offset: int) -> None:
+    done = 0
+    while done < len(view):
+        done += os.pwrite(descriptor, view[done:], offset + done)
+
+
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _write_durably(path: Path, data: bytes) -> None:
+    # A name that is known, so that what a killed process leaves can be removed.
+    write_atomically(path, data, temporary=f"{path}.part")
+    sync(path.parent)
 
 
-def recover(path: Path, journal: Path) -> bool:
-    """Finish a commit that was cut off, if there is one.
-
-    Returns
-    -------
-    bool
-        Whether the file was changed.
-    """
+def recover(path: Path, journal: Path) -> None:
+    """Finish a commit that was cut off, if there is one."""
     journal.with_name(f"{journal.name}.part").unlink(missing_ok=True)
     try:
         whole = journal.read_bytes()
     except FileNotFoundError:
-        return False
+        return
     size = _HEADER.size
-    head, digest, body = whole[:size], whole[size : size + 16], whole[size + 16 :]
+    head = whole[:size]
+    digest = whole[size : size + 16]
+    body = whole[size + 16 :]
     if xxhash.xxh3_128(head + body).digest() != digest:
         # It was cut off itself, so nothing was changed yet.
         _remove(journal)
-        return False
+        return
     _, end, protected, count = _HEADER.unpack(head)
     pages = [
         (int.from_bytes(body[at : at + 8], "little"), body[at + 8 : at + 8 + _PAGE])
@@ -237,4 +199,123 @@ def recover(path: Path, journal: Path) -> bool:
     finally:
         os.close(descriptor)
     _remove(journal)
-    return True
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOutput:
+    """An output until it appears under its name: hidden files beside it, and a lock."""
+
+    path: Path
+
+    def _beside(self, suffix: str) -> Path:
+        return self.path.with_name(f".{self.path.name}.{suffix}")
+
+    @property
+    def part(self) -> Path:
+        """The output under way."""
+        return self._beside("part")
+
+    @property
+    def journal(self) -> Path:
+        """A commit under way."""
+        return self._beside("journal")
+
+    @property
+    def part_journal(self) -> Path:
+        """A commit to the output under way."""
+        return self._beside("part-journal")
+
+    @property
+    def job(self) -> Path:
+        """Fingerprint of what is written; there once a part of the output is durable."""
+        return self._beside("job")
+
+    @contextmanager
+    def claimed(self, *, overwrite: bool = True) -> Iterator[None]:
+        """Keep other processes from writing this output meanwhile.
+
+        What a run left that was killed when its output had its name is removed. Without
+        ``overwrite`` an output that exists raises ``TableFileError``.
+        """
+        lock = self._beside("lock")
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            reason = f"can't be written: {error.strerror} ({lock})"
+            raise TableFileError(str(self.path), reason) from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The process that held it before removed its name; then it locks nothing.
+                if not lock.samefile(f"/proc/self/fd/{descriptor}"):
+                    raise BlockingIOError
+            except OSError as error:
+                raise TableFileError(
+                    str(self.path), f"another process is writing it ({lock} is locked)"
+                ) from error
+            try:
+                there = self.part.exists()
+                if not there or (self.path.exists() and self.part.samefile(self.path)):
+                    self.discard()
+                if self.path.exists() and not overwrite:
+                    raise TableFileError(str(self.path), "exists; use --overwrite to replace it")
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+
+    def recover(self) -> None:
+        """Finish an append to this file that was cut off while it became visible."""
+        recover(self.path, self.journal)
+
+    def resumable(self, job: str) -> bool:
+        """Tell whether a part of this job's output is durable; refuse that of another job."""
+        if not self.part.exists() or not self.job.exists():
+            return False
+        try:
+            found = json.loads(self.job.read_text())["job"]
+        except (ValueError, KeyError):
+            return False
+        if found != job:
+            raise TableFileError(
+                str(self.path),
+                f"{self.part} is left of a run with other inputs or options; "
+                "repeat that run to finish it, or discard it with --restart",
+            )
+        recover(self.part, self.part_journal)
+        return True
+
+    def remember(self, job: str) -> None:
+        """Note that the output under way can be resumed."""
+        _write_durably(self.job, json.dumps({"job": job}).encode())
+
+    def discard(self) -> None:
+        """Remove what is left of an output under way."""
+        for suffix in ("part", "job", "job.part", "part-journal", "part-journal.part"):
+            self._beside(suffix).unlink(missing_ok=True)
+
+    def publish(self, *, overwrite: bool) -> None:
+        """Give the complete, durable output its name, which no other file may have by now."""
+        try:
+            self._give_name(overwrite=overwrite)
+        except BaseException:
+            if not self.job.exists():
+                self.discard()
+            raise
+        sync(self.path.parent)
+        self.discard()
+
+    def _give_name(self, *, overwrite: bool) -> None:
+        if overwrite:
+            self.part.replace(self.path)
+        else:
+            try:
+                self.path.hardlink_to(self.part)
+            except FileExistsError as error:
+                raise TableFileError(
+                    str(self.path), "exists by now; nothing replaced it"
+                ) from error
+            except OSError:  # a file system without hard links
+                self.part.rename(self.path)
+            self.part.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ runs: event and number of rows.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EVENT_COLUMNS", "EventTable", "KeyRuns", "joined", "repeated_events", "unpack"]
+from hepcache.hdf5.model import Int64Array
 
 EVENT_COLUMNS = (b"run", b"subrun", b"cycle", b"batch")
 """What tells events of the same number apart, where groups and ``/spill`` have it."""
@@ -25,44 +26,55 @@ EVENT_COLUMNS = (b"run", b"subrun", b"cycle", b"batch")
 
 @dataclass(frozen=True, slots=True)
 class KeyRuns:
-    """The keys of one group of one file.
+    """The keys of one group of one file as runs, shape ``(n_runs,)`` each.
 
-    Attributes
-    ----------
-    events
-        Number of the event in the file's ``/spill``, shape ``(n_runs,)``, rising.
-    rows
-        How many rows of it follow each other, shape ``(n_runs,)``.
+    ``events`` are rising numbers of events in the file's ``/spill``, ``rows`` how many
+    rows of each follow each other.
     """
 
-    events: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    events: Int64Array
+    rows: Int64Array
 
 
-class EventTable:
+def runs_of_keys(keys: Int64Array) -> KeyRuns:
+    """Return the runs of keys that are there already, one per row."""
+    first = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
+    return KeyRuns(keys[first], np.diff(np.append(first, len(keys))))
+
+
+def join_runs(parts: Sequence[KeyRuns]) -> KeyRuns:
+    """Return the keys of rows that follow each other as those of one group.
+
+    Rows that are not in the order of events raise ``ValueError``.
+    """
+    for part, following in pairwise(parts):
+        if following.events[0] < part.events[-1]:
+            raise ValueError("rows are not in the order of the table of events")
+    events = np.concatenate([part.events for part in parts])
+    return KeyRuns(events, np.concatenate([part.rows for part in parts]))
+
+
+def expand_runs(parts: Sequence[tuple[KeyRuns, int]]) -> Int64Array:
+    """Return the keys of consecutive parts of a group, each with its first event's number."""
+    keys = [np.repeat(part.events + offset, part.rows) for part, offset in parts]
+    return np.concatenate(keys) if keys else np.zeros(0, np.int64)
+
+
+class EventIndex:
     """The events of one file, in the order in which keys number them.
 
-    Parameters
-    ----------
-    columns
-        What tells events apart, shape ``(n_events,)`` each.
+    ``columns`` tell events apart, shape ``(n_events,)`` each. An event that is there
+    twice raises ``ValueError``.
 
-    Raises
-    ------
-    ValueError
-        An event is there twice.
-
-    Examples
-    --------
-    >>> table = EventTable({b"evt": np.array([7, 9])})
-    >>> runs = table.runs({b"evt": np.array([7, 7, 9])})
+    >>> index = EventIndex({b"evt": np.array([7, 9])})
+    >>> runs = index.runs({b"evt": np.array([7, 7, 9])})
     >>> runs.events.tolist(), runs.rows.tolist()
     ([0, 1], [2, 1])
     """
 
     def __init__(self, columns: Mapping[bytes, NDArray[Any]]) -> None:
         self._columns = columns
-        twice = repeated_events([columns])
+        twice = repeated_event([columns])
         if twice:
             raise ValueError(f"event {twice} is twice in the table of events")
         self._constant = {
@@ -77,36 +89,19 @@ class EventTable:
             self._sorted = columns[self._single][self._order]
 
     def runs(self, group: Mapping[bytes, NDArray[Any]]) -> KeyRuns:
-        """Find the events of a group's rows.
+        """Find the events of a group's rows by the same columns, shape ``(n_rows,)`` each.
 
-        Parameters
-        ----------
-        group
-            The same columns of the group, shape ``(n_rows,)`` each.
-
-        Raises
-        ------
-        ValueError
-            An event is not in the table, or rows are not in its order.
+        An event that is not in the table, and rows out of its order, raise ``ValueError``.
         """
         return self.runs_of_many(group, [len(next(iter(group.values())))])[0]
 
     def runs_of_many(
         self, groups: Mapping[bytes, NDArray[Any]], lengths: Sequence[int]
     ) -> list[KeyRuns]:
-        """Find the events of the rows of several groups.
+        """Find the events of the rows of several groups, as :meth:`runs` does.
 
-        Parameters
-        ----------
-        groups
-            The same columns of all groups, one behind the other, shape ``(n_rows,)`` each.
-        lengths
-            Rows of each group.
-
-        Raises
-        ------
-        ValueError
-            As of :meth:`runs`; rows are numbered in their group.
+        The columns of all groups lie one behind the other, shape ``(n_rows,)`` each;
+        errors number rows in their group.
         """
         for name, values in groups.items():
             if np.result_type(values, self._columns[name]).kind not in "iu":
@@ -137,16 +132,18 @@ class EventTable:
             for low, high in zip(run_edges[:-1].tolist(), run_edges[1:].tolist(), strict=True)
         ]
 
-    def _positions(self, wanted: Mapping[bytes, NDArray[Any]]) -> NDArray[np.int64]:
+    def _positions(self, wanted: Mapping[bytes, NDArray[Any]]) -> Int64Array:
         """Return where each of the wanted events is in the table."""
         size = len(next(iter(self._columns.values())))
         single = self._single
         if single is not None and all(
             bool((wanted[name] == value).all()) for name, value in self._constant.items()
         ):
-            values, known, order = wanted[single], self._sorted, self._order
+            values = wanted[single]
+            known = self._sorted
+            order = self._order
         else:
-            known, values = _codes(self._columns, wanted)
+            known, values = _joint_codes(self._columns, wanted)
             order = np.argsort(known, kind="stable")
             known = known[order]
         at = np.searchsorted(known, values)
@@ -158,34 +155,18 @@ class EventTable:
             raise ValueError(
                 f"{int(missing.sum())} of its events are not in the table of events, first {which}"
             )
-        found: NDArray[np.int64] = order[at].astype(np.int64)
+        found: Int64Array = order[at].astype(np.int64)
         return found
 
 
-def joined(parts: Sequence[KeyRuns]) -> KeyRuns:
-    """Return the keys of rows that follow each other as those of one group.
-
-    Raises
-    ------
-    ValueError
-        Rows are not in the order of events.
-    """
-    for one, other in pairwise(parts):
-        if other.events[0] < one.events[-1]:
-            raise ValueError("rows are not in the order of the table of events")
-    return KeyRuns(
-        np.concatenate([one.events for one in parts]), np.concatenate([one.rows for one in parts])
-    )
-
-
-def _codes(
-    one: Mapping[bytes, NDArray[Any]], other: Mapping[bytes, NDArray[Any]]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _joint_codes(
+    first: Mapping[bytes, NDArray[Any]], second: Mapping[bytes, NDArray[Any]]
+) -> tuple[Int64Array, Int64Array]:
     """Give each combination of values a number, the same in both."""
-    size = len(next(iter(one.values())))
-    codes = np.zeros(size + len(next(iter(other.values()))), np.int64)
-    for name in one:
-        values = np.concatenate([one[name], other[name]])
+    size = len(next(iter(first.values())))
+    codes = np.zeros(size + len(next(iter(second.values()))), np.int64)
+    for name in first:
+        values = np.concatenate([first[name], second[name]])
         if len(values) and (values == values[0]).all():
             continue
         _, numbers = np.unique(values, return_inverse=True)
@@ -193,14 +174,14 @@ def _codes(
     return codes[:size], codes[size:]
 
 
-def repeated_events(tables: Sequence[Mapping[bytes, NDArray[Any]]]) -> str:
+def repeated_event(tables: Sequence[Mapping[bytes, NDArray[Any]]]) -> str:
     """Return the first event that is twice in tables of events, in words, or ``""``."""
     names = list(tables[0])
-    if len(tables) == 1 and _rises(tables[0]):
-        return ""
+    if len(tables) == 1 and any((values[1:] > values[:-1]).all() for values in tables[0].values()):
+        return ""  # a column makes all events differ because it only rises
     whole = {name: np.concatenate([table[name] for table in tables]) for name in names}
     empty = {name: values[:0] for name, values in whole.items()}
-    codes, _ = _codes(whole, empty)
+    codes, _ = _joint_codes(whole, empty)
     order = np.argsort(codes, kind="stable")
     again = np.flatnonzero(np.diff(codes[order]) == 0)
     if not len(again):
@@ -209,14 +190,66 @@ def repeated_events(tables: Sequence[Mapping[bytes, NDArray[Any]]]) -> str:
     return ", ".join(f"{name.decode()} {whole[name][row]}" for name in names)
 
 
-def _rises(table: Mapping[bytes, NDArray[Any]]) -> bool:
-    """Tell whether a column makes all events differ because it only rises."""
-    return any(bool((values[1:] > values[:-1]).all()) for values in table.values())
+class DuplicateFinder:
+    """Finds events that several files list.
 
+    What tells events apart lies in a temporary file beyond ``memory_bytes``. Files whose
+    values can't meet, as those of different subruns, are never compared.
+    """
 
-def unpack(runs: Sequence[KeyRuns], offsets: Sequence[int]) -> NDArray[np.int64]:
-    """Return the keys of consecutive pieces of a group, each with its first event's number."""
-    parts = [
-        np.repeat(one.events + offset, one.rows) for one, offset in zip(runs, offsets, strict=True)
-    ]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    def __init__(self, memory_bytes: int) -> None:
+        self._spool = tempfile.SpooledTemporaryFile(memory_bytes)  # noqa: SIM115 - lives as long as this
+        self._names: tuple[bytes, ...] = ()
+        self._stored: list[dict[bytes, tuple[int, np.dtype[Any], int]]] = []
+        self._lows: list[list[Any]] = []
+        self._highs: list[list[Any]] = []
+
+    def add(self, columns: Mapping[bytes, NDArray[Any]]) -> None:
+        """Take the events of one file, shape ``(n_events,)`` each; at least one."""
+        self._names = tuple(columns)
+        self._lows.append([values.min() for values in columns.values()])
+        self._highs.append([values.max() for values in columns.values()])
+        stored = {}
+        for name, values in columns.items():
+            stored[name] = self._spool.seek(0, 2), values.dtype, len(values)
+            self._spool.write(values.tobytes())
+        self._stored.append(stored)
+
+    def first_duplicate(self) -> str:
+        """Return the first event that is in more than one file, in words, or ``""``."""
+        # Without runs and subruns, events of several files may well have equal numbers.
+        if len(self._stored) < 2 or len(self._names) < 2:
+            return ""
+        labels = self._overlapping()
+        numbers, counts = np.unique(labels, return_counts=True)
+        for label in numbers[counts > 1].tolist():
+            files = np.flatnonzero(labels == label).tolist()
+            found = repeated_event([self._load(file) for file in files])
+            if found:
+                return found
+        return ""
+
+    def _overlapping(self) -> Int64Array:
+        """Return a number for every file, the same for those that may have events in common."""
+        lows = [np.array(values) for values in zip(*self._lows, strict=True)]
+        highs = [np.array(values) for values in zip(*self._highs, strict=True)]
+        labels = np.arange(len(self._stored))
+        for file in range(len(labels)):
+            overlaps = np.ones(len(labels), np.bool_)
+            for low, high in zip(lows, highs, strict=True):
+                overlaps &= (low <= high[file]) & (high >= low[file])
+            own = np.unique(labels[overlaps])
+            if len(own) > 1:
+                labels[np.isin(labels, own)] = own[0]
+        return labels
+
+    def _load(self, file: int) -> dict[bytes, NDArray[Any]]:
+        columns = {}
+        for name, (offset, dtype, count) in self._stored[file].items():
+            self._spool.seek(offset)
+            columns[name] = np.frombuffer(self._spool.read(count * dtype.itemsize), dtype)
+        return columns
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        self._spool.close()

@@ -1,73 +1,55 @@
-"""What is known of a file of tables before any of its data is read."""
+"""What is known of a file of tables before its rows are read, and how tables are written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from math import prod
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Column", "FileTables", "Filter", "Group", "Schema", "Storage", "text"]
+from hepcache.errors import ConfigurationError
+
+Int64Array = NDArray[np.int64]
 
 Filter = tuple[int, int, tuple[int, ...]]
 """A step of a filter pipeline: HDF5's number of it, its flags, its values."""
 
 
+ELSEWHERE = "elsewhere"
+"""The layout of rows that lie in other files: of virtual datasets, or external."""
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How one dataset lies in its file.
+    """How one dataset lies in its file."""
 
-    Attributes
-    ----------
-    layout
-        ``"chunked"``, ``"contiguous"``, or ``"other"`` (compact, virtual, external).
-    chunk
-        Shape of a chunk; empty unless chunked.
-    filters
-        The filter pipeline in the order of writing.
-    fill
-        The bytes of one value that was never written; empty for zeros.
-    """
+    layout: str  # "chunked", "contiguous", "other" if compact, or ELSEWHERE
+    chunk: tuple[int, ...] = ()  # empty unless chunked
+    filters: tuple[Filter, ...] = ()  # in the order of writing
+    fill: bytes = b""  # one value that was never written; empty for zeros
 
-    layout: str
-    chunk: tuple[int, ...] = ()
-    filters: tuple[Filter, ...] = ()
-    fill: bytes = b""
+
+def filter_numbers(filters: Sequence[Filter]) -> list[int]:
+    """Return HDF5's numbers of filters."""
+    return [number for number, _, _ in filters]
 
 
 class Column(NamedTuple):
-    """One dataset of the schema.
+    """One dataset of the schema."""
 
-    Attributes
-    ----------
-    path
-        Its full name, without a leading slash.
-    group
-        Number of its group.
-    type
-        HDF5's encoding of its type (``H5Tencode``).
-    itemsize
-        Bytes of one value.
-    rank
-        Number of dimensions; 0 for a scalar, -1 for a dataset without a value.
-    tail
-        All dimensions but the first.
-    variable
-        Whether values lie outside the dataset, as those of strings without a fixed length.
-    storage
-        How it lies in the file.
-    """
-
-    path: bytes
-    group: int
-    type: bytes
+    path: bytes  # full name, without a leading slash
+    group: int  # number of its group
+    type: bytes  # as HDF5 encodes it (H5Tencode)
     itemsize: int
-    rank: int
-    tail: tuple[int, ...]
-    variable: bool
+    rank: int  # 0 for a scalar, -1 for a dataset without a value
+    tail: tuple[int, ...]  # all dimensions but the first
+    variable: bool  # values lie outside the dataset, as strings without a fixed length do
     storage: Storage
 
     @property
@@ -91,61 +73,210 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Groups and datasets of a file, in the file's own order; parents come first.
-
-    Attributes
-    ----------
-    groups
-        The first one is the root.
-    columns
-        All datasets, group by group.
-    """
+    """Groups and datasets in the file's own order; the root is the first group."""
 
     groups: tuple[Group, ...]
     columns: tuple[Column, ...]
 
-    def by_path(self) -> dict[bytes, int]:
+    def paths(self) -> list[bytes]:
+        """Return the full names of all groups, then of all datasets."""
+        groups = [group.path for group in self.groups]
+        return groups + [column.path for column in self.columns]
+
+    def numbers(self) -> dict[bytes, int]:
         """Return the number of every dataset by its path."""
         return {column.path: number for number, column in enumerate(self.columns)}
+
+
+class SourceFile(NamedTuple):
+    """Another file that rows lie in, and whether its state is on record beside them."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    recorded: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FileTables:
     """One file as the survey found it.
 
-    Attributes
-    ----------
-    path, size, mtime_ns
-        The file, and what tells whether it has been changed since.
-    direct
-        Whether its datasets can be read without HDF5's library.
-    digest
-        Equal for files whose schemas are known to be equal.
-    columns
-        Number of datasets.
-    filled
-        Numbers of those that hold rows, shape ``(n_filled,)``.
-    lengths
-        Their first dimensions, shape ``(n_filled,)``.
-    addresses
-        Where the chunks' index, or the contiguous data, of each begins, shape
-        ``(n_filled,)``; -1 where it was never written. Zeros unless ``direct``.
-    fixed
-        Digest of the attributes and of the scalar value of every object that has such.
+    ``filled``, ``lengths`` and ``addresses`` have the shape ``(n_filled,)``. An address is
+    where a chunk index, or contiguous data, begins: -1 if it was never written, 0 unless
+    the file is ``direct``.
     """
 
     path: str
     size: int
     mtime_ns: int
-    direct: bool
-    digest: bytes
-    columns: int
-    filled: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    addresses: NDArray[np.int64]
-    fixed: Mapping[bytes, bytes] = field(default_factory=dict[bytes, Any])
+    direct: bool  # can be read without HDF5's library
+    digest: bytes  # equal for files whose schemas are known to be equal
+    columns: int  # number of datasets
+    filled: Int64Array  # numbers of the datasets that hold rows
+    lengths: Int64Array  # their first dimensions
+    addresses: Int64Array
+    fixed: Mapping[bytes, bytes]  # digests of attributes and scalar values by path
+    sources: tuple[SourceFile, ...] = ()  # other files that rows lie in
 
 
-def text(path: bytes) -> str:
-    """Return an object's name for people."""
-    return "/" + path.decode("utf-8", "backslashreplace")
+def object_name(path: bytes) -> str:
+    """Return an object's full name as text, even if it is no UTF-8."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+def display_path(path: bytes) -> str:
+    """Return an object's full name as messages show it."""
+    return "/" + object_name(path)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """How tables are written.
+
+    Attributes
+    ----------
+    compression, level
+        Compression of chunks, and its level. Without a level ``effort`` decides.
+    effort
+        Whether speed or size matters: ``"fast"``, ``"balanced"``, ``"small"``.
+    chunk_rows, wide_chunk_rows
+        Rows of a chunk, for datasets of one value per row and for wider ones. A
+        dataset with fewer rows gets a shorter chunk. ``None`` keeps the input's.
+    contiguous
+        Whether datasets are written without chunks, and so uncompressed.
+    compress_from
+        Datasets of fewer bytes are not compressed.
+    shuffle
+        Whether bytes are ordered by significance before compression; ``None``
+        does what the input does.
+    memory_bytes
+        Bound of the memory of all processes together.
+    key, events
+        Dataset that tells events apart and the group that lists them: ``"evt"`` and
+        ``"spill"`` make a dataset ``evt.seq`` in every group. No key by default.
+    sort
+        Datasets of the group of events by whose first values the inputs are sorted.
+    attributes
+        Whether inputs must have equal attributes, or the first one's are taken.
+    copy_chunks
+        Whether an input's compressed chunk that is a chunk of the output is
+        copied as it is.
+
+    Raises
+    ------
+    ConfigurationError
+        A value has no meaning.
+    """
+
+    compression: Literal["gzip", "zstd", "blosc", "none"] = "gzip"
+    level: int | None = None
+    effort: Literal["fast", "balanced", "small"] = "balanced"
+    chunk_rows: int | None = 262_144
+    wide_chunk_rows: int | None = 128
+    contiguous: bool = False
+    compress_from: int = 0
+    shuffle: bool | None = None
+    memory_bytes: int = 2 << 30
+    key: str | None = None
+    events: str = "spill"
+    sort: tuple[str, ...] = ()
+    attributes: Literal["equal", "first"] = "equal"
+    copy_chunks: bool = True
+
+    def __post_init__(self) -> None:
+        choices = {
+            "compression": ("gzip", "zstd", "blosc", "none"),
+            "effort": ("fast", "balanced", "small"),
+            "attributes": ("equal", "first"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(name, f"one of {', '.join(allowed)}", getattr(self, name))
+        most = {"gzip": 9, "zstd": 22, "blosc": 9, "none": 0}[self.compression]
+        if self.level is not None and not 0 <= self.level <= most:
+            raise ConfigurationError("level", f"0 to {most} for {self.compression}", self.level)
+        for name in ("chunk_rows", "wide_chunk_rows"):
+            rows = getattr(self, name)
+            if rows is not None and rows < 1:
+                raise ConfigurationError(name, "1 or more", rows)
+        if self.memory_bytes < 64 << 20:
+            raise ConfigurationError("memory_bytes", "64 MiB or more", self.memory_bytes)
+        if self.compress_from < 0:
+            raise ConfigurationError("compress_from", "0 or more bytes", self.compress_from)
+        if self.key is not None and (not self.key or "/" in self.key):
+            raise ConfigurationError("key", "the name of a dataset, such as evt", self.key)
+
+    @property
+    def event_group(self) -> str:
+        """Full name of the group that lists the events, without slashes around it."""
+        return self.events.strip("/")
+
+    @property
+    def key_memory_bytes(self) -> int:
+        """Share of the memory that partition keys may take."""
+        return self.memory_bytes // 8
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with a phase's name, how much of it is done, and how much there is in all."""
+
+
+def no_progress(_phase: str, _done: int, _total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(slots=True)
+class Concatenated:
+    """What was written.
+
+    Attributes
+    ----------
+    path
+        The output.
+    files, groups, datasets
+        Number of inputs, and of groups and datasets in the output.
+    raw_bytes, stored_bytes
+        Bytes of all rows written, and of the output.
+    chunks, copied_chunks
+        Chunks that were written, and those of them that were copied as they were.
+    resumed_chunks
+        Chunks that an earlier, interrupted run had written.
+    without_key
+        Groups with rows that were left out of partition keys: they lack its dataset.
+    phases
+        Seconds by phase; datasets are created while the first chunks are made.
+    wall_s
+        Seconds in all.
+    """
+
+    path: str
+    files: int = 0
+    groups: int = 0
+    datasets: int = 0
+    raw_bytes: int = 0
+    stored_bytes: int = 0
+    chunks: int = 0
+    copied_chunks: int = 0
+    resumed_chunks: int = 0
+    without_key: list[str] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)
+    wall_s: float = 0.0
+    _began: float = field(default_factory=time.perf_counter)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was written as JSON-ready values."""
+        return {name: value for name, value in asdict(self).items() if not name.startswith("_")}
+
+    def finish(self) -> None:
+        """Note the output's size and the time that it took."""
+        self.stored_bytes = Path(self.path).stat().st_size
+        self.wall_s = time.perf_counter() - self._began
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time of a block to a phase."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phases[phase] = self.phases.get(phase, 0.0) + time.perf_counter() - begin

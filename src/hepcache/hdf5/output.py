@@ -1,55 +1,62 @@
-"""The file that is written: made empty of data, then filled chunk by chunk."""
+"""The file that is written: made without data, then filled chunk by chunk by one process."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5g, h5o, h5p, h5s
+from h5py import h5a, h5d, h5g, h5o, h5p, h5s, h5t
 
-from hepcache.hdf5.creation import Makers, copy_attributes
-from hepcache.hdf5.journal import JournaledFile
-from hepcache.hdf5.library import open_library, plain_value
-from hepcache.hdf5.model import Group
-from hepcache.hdf5.plan import Plan
-from hepcache.hdf5.skeleton import Headers, skeleton
-from hepcache.hdf5.virtual import virtual_creation
-from hepcache.hdf5.work import Made
+from hepcache.errors import HepcacheError, TableFileError
+from hepcache.hdf5.chunks import ChunkFormat, FinishedChunk, StoredChunk, make_chunks
+from hepcache.hdf5.codecs import creation_list
+from hepcache.hdf5.executors import DaskClient, executor_for, map_unordered, worker_count
+from hepcache.hdf5.format.empty_file import HeaderTemplates, empty_file
+from hepcache.hdf5.format.library import (
+    open_library,
+    plain_value,
+    read_attributes,
+    read_rows,
+    select_rows,
+)
+from hepcache.hdf5.format.sources import Sources, record_sources
+from hepcache.hdf5.inputs import require_unchanged
+from hepcache.hdf5.journal import JournaledFile, PendingOutput
+from hepcache.hdf5.key_tasks import SpooledKeys
+from hepcache.hdf5.model import Column, Concatenated, Group, Progress, SourceFile, TableOptions
+from hepcache.hdf5.plan import Plan, chunk_tasks
+from hepcache.hdf5.rows import close_sources
 
-__all__ = ["Output"]
+FILE_BOUNDS = ("earliest", "v110")
+"""A reader of ten years ago opens the file; new features only where they are needed."""
 
 _OPEN_DATASETS = 4096
 _CACHE_BYTES = 64 << 20
-# Files that a reader of ten years ago opens; new features only where they are needed.
-_BOUNDS = ("earliest", "v110")
+_CHECKPOINT_S = 30.0
+_TASK_TYPICAL_BYTES = 96 << 20
+_TYPE_VERSION = 3  # of an encoded type, as HDF5 1.10 knows them
 
 
-class Output:
+class OutputFile:
     """An output under way.
 
-    Parameters
-    ----------
-    path
-        Where it is written; not yet the name under which it appears.
-    journal
-        Of its commits.
-    plan
-        What is written.
-    protected
-        How much of an existing file stays as it is until a commit; 0 for a new one.
-
-    Raises
-    ------
-    OSError
-        The file can't be written.
+    It is written under a hidden name, ``path``. Of an existing file, ``protected`` bytes
+    stay as they are until a commit.
     """
 
     def __init__(self, path: Path, journal: Path, plan: Plan, *, protected: int = 0) -> None:
-        self.path, self._plan = path, plan
+        self.path = path
+        self.plan = plan
         self.file = JournaledFile(path, journal, protected)
         self._open: OrderedDict[int, Any] = OrderedDict()
         self._groups: dict[int, Any] = {}
@@ -58,12 +65,12 @@ class Output:
             self._open_file("r+")
 
     def _open_file(self, mode: str) -> None:
-        ordered = self._plan.schema.groups[0].ordered
+        ordered = self.plan.schema.groups[0].ordered
         try:
             self._h5 = h5py.File(
                 self.file,
                 mode,
-                libver=_BOUNDS,
+                libver=FILE_BOUNDS,
                 track_order=ordered or None,
                 rdcc_nbytes=_CACHE_BYTES,
             )
@@ -71,61 +78,59 @@ class Output:
             self.file.close()
             raise
         cache = self._h5.id.get_mdc_config()
-        cache.set_initial_size, cache.initial_size = True, _CACHE_BYTES
+        cache.set_initial_size = True
+        cache.initial_size = _CACHE_BYTES
         cache.max_size = max(cache.max_size, 2 * _CACHE_BYTES)
         self._h5.id.set_mdc_config(cache)
 
     def create(self) -> None:
         """Make all groups, datasets and attributes, with their final dimensions."""
-        plan = self._plan
-        whole = None
+        plan = self.plan
+        image = None
         if not plan.virtual and not any(group.ordered for group in plan.schema.groups):
-            makers, headers = Makers(plan), Headers()
-            for number in range(len(plan.schema.columns)):
-                headers.add(*makers.maker(number))
-            made = headers.all()
-            whole = skeleton(plan.schema, made) if made is not None else None
-        if whole is not None:
-            self.file.write(whole)
+            image = _empty_file(plan)
+        if image is not None:
+            self.file.write(image)
             self._raise()
             self._open_file("r+")
         else:
             self._open_file("w")
-            groups = [self._group(group) for group in plan.schema.groups]
-            self._create(range(len(plan.schema.columns)), groups)
+            groups = dict(enumerate(self._create_group(group) for group in plan.schema.groups))
+            self._create_datasets(range(len(plan.schema.columns)), groups)
+        if plan.virtual:
+            record_sources(self._h5, self._sources())
         self._copy_fixed()
+
+    def _sources(self) -> dict[str, SourceFile]:
+        """Return the files that the output refers to, and those that they refer to, by name."""
+        directory = self.path.parent
+        return {
+            source_name(directory, source.path): source
+            for tables in self.plan.inputs.tables
+            for source in (
+                SourceFile(tables.path, tables.size, tables.mtime_ns, recorded=True),
+                *tables.sources,
+            )
+        }
 
     def create_keys(self) -> None:
         """Make the partition keys in groups that are there."""
-        plan = self._plan
-        groups = {
-            column.group: h5g.open(self._h5.id, b"/" + plan.schema.groups[column.group].path)
-            for column, origin in zip(plan.schema.columns, plan.origin, strict=True)
-            if origin < 0
-        }
-        self._create([n for n, origin in enumerate(plan.origin) if origin < 0], groups)
-
-    def _create(self, numbers: Iterable[int], groups: Any) -> None:
-        plan, makers = self._plan, Makers(self._plan)
-        for number in numbers:
-            column, total = plan.schema.columns[number], plan.total(number)
-            creation = None
-            if plan.virtual and column.rank > 0 and total and plan.origin[number] >= 0:
-                creation = virtual_creation(plan, number, self.path.parent)
-            _, make = makers.maker(number, creation)
-            dataset = make(groups[column.group], column.name)
-            if total and len(self._open) < _OPEN_DATASETS:
-                self._open[number] = dataset
-            self._raise()
+        plan = self.plan
+        keys = [number for number, origin in enumerate(plan.origin) if origin < 0]
+        groups = {}
+        for number in keys:
+            group = plan.schema.columns[number].group
+            groups[group] = h5g.open(self._h5.id, b"/" + plan.schema.groups[group].path)
+        self._create_datasets(keys, groups)
 
     def extend(self) -> None:
         """Give the datasets of an earlier output their new first dimension."""
-        for number, column in enumerate(self._plan.schema.columns):
-            total = self._plan.total(number)
-            if column.rank > 0 and total != self._plan.kept[column.group]:
+        for number, column in enumerate(self.plan.schema.columns):
+            total = self.plan.total(number)
+            if column.rank > 0 and total != self.plan.kept[column.group]:
                 self._dataset(number).set_extent((total, *column.tail))
 
-    def _group(self, group: Group) -> Any:
+    def _create_group(self, group: Group) -> Any:
         if not group.path:
             return h5g.open(self._h5.id, b"/")
         creation = None
@@ -134,110 +139,115 @@ class Output:
             creation.set_link_creation_order(h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED)
         return h5g.create(self._h5.id, group.path, gcpl=creation)
 
+    def _create_datasets(self, numbers: Iterable[int], groups: dict[int, Any]) -> None:
+        plan = self.plan
+        factory = _DatasetFactory(plan)
+        for number in numbers:
+            column = plan.schema.columns[number]
+            total = plan.total(number)
+            creation = None
+            if plan.virtual and column.rank > 0 and total and plan.origin[number] >= 0:
+                creation = _virtual_creation(plan, number, self.path.parent)
+            _, make = factory.maker(number, creation)
+            dataset = make(groups[column.group], column.name)
+            if total and len(self._open) < _OPEN_DATASETS:
+                self._open[number] = dataset
+            self._raise()
+
     def _copy_fixed(self) -> None:
         """Copy attributes, and the datasets without rows, from the first input."""
-        plan = self._plan
-        first = plan.inputs.tables[0]
-        scalars = [n for n, column in enumerate(plan.schema.columns) if column.rank == 0]
+        schema = self.plan.schema
+        first = self.plan.inputs.tables[0]
+        scalars = [number for number, column in enumerate(schema.columns) if column.rank == 0]
         if not first.fixed and not scalars:
             return
-        own = {column.path for column in plan.schema.columns}
-        own |= {group.path for group in plan.schema.groups}
-        source = open_library(first.path)
-        try:
+        own = set(schema.paths())
+        with closing(open_library(first.path)) as source:
             for number in scalars:
-                value = plain_value(h5d.open(source, b"/" + plan.schema.columns[number].path))
+                value = plain_value(h5d.open(source, b"/" + schema.columns[number].path))
                 self._dataset(number).write(h5s.ALL, h5s.ALL, value)
             for path in first.fixed:
                 if path in own:
-                    copy_attributes(
-                        h5o.open(source, b"/" + path), h5o.open(self._h5.id, b"/" + path)
-                    )
-        finally:
-            source.close()
+                    copied = h5o.open(source, b"/" + path)
+                    _copy_attributes(copied, h5o.open(self._h5.id, b"/" + path))
 
     def _dataset(self, number: int) -> Any:
         dataset = self._open.pop(number, None)
         if dataset is None:
             while len(self._open) >= _OPEN_DATASETS:
                 self._open.popitem(last=False)
-            column = self._plan.schema.columns[number]
+            column = self.plan.schema.columns[number]
             if column.group not in self._groups:
-                path = b"/" + self._plan.schema.groups[column.group].path
+                path = b"/" + self.plan.schema.groups[column.group].path
                 self._groups[column.group] = h5g.open(self._h5.id, path)
             dataset = h5d.open(self._groups[column.group], column.name)
         self._open[number] = dataset
         return dataset
 
-    def present(self, number: int) -> set[int]:
+    def present_chunks(self, number: int) -> set[int]:
         """Return the chunks of a column that are in the file."""
-        target = self._plan.targets[number]
-        if target is None or not target.whole:
+        chunk_format = self.plan.formats[number]
+        if chunk_format is None or not chunk_format.whole:
             return set()
-        rows, found = target.rows, set()
-        self._dataset(number).chunk_iter(lambda info: found.add(info.chunk_offset[0] // rows))
-        return found
+        rows = chunk_format.rows
+        chunks: set[int] = set()
+        self._dataset(number).chunk_iter(lambda info: chunks.add(info.chunk_offset[0] // rows))
+        return chunks
 
-    def write(self, made: Made) -> None:
-        """Write one chunk.
-
-        Raises
-        ------
-        OSError
-            The system could not write it.
-        """
-        column, target = self._plan.schema.columns[made.number], self._plan.targets[made.number]
-        assert target is not None
-        dataset, start = self._dataset(made.number), made.chunk * target.rows
-        offset = (start, *(0 for _ in column.tail))
-        if target.whole:
-            dataset.write_direct_chunk(offset, made.stored, made.mask)
+    def write(self, chunk: FinishedChunk) -> None:
+        """Write one chunk; raise ``OSError`` if the system could not."""
+        stored = chunk.stored.read() if isinstance(chunk.stored, StoredChunk) else chunk.stored
+        column = self.plan.schema.columns[chunk.number]
+        chunk_format = self.plan.formats[chunk.number]
+        assert chunk_format is not None
+        dataset = self._dataset(chunk.number)
+        start = chunk.chunk * chunk_format.rows
+        if chunk_format.whole:
+            offset = (start, *(0 for _ in column.tail))
+            dataset.write_direct_chunk(offset, stored, chunk.mask)
         else:
-            count = (made.rows, *column.tail)
-            space = dataset.get_space()
-            space.select_hyperslab(offset, count)
-            rows = np.frombuffer(made.stored, np.uint8)
-            dataset.write(h5s.create_simple(count), space, rows, mtype=dataset.get_type())
+            memory, space = select_rows(dataset, start, (chunk.rows, *column.tail))
+            rows = np.frombuffer(stored, np.uint8)
+            dataset.write(memory, space, rows, mtype=dataset.get_type())
         self._raise()
 
-    def copy_variable(self, done: Callable[[int], None]) -> None:
+    def copy_variable(self) -> None:
         """Copy the datasets whose values lie outside them, through HDF5's library."""
-        plan = self._plan
-        if plan.virtual:
-            return  # all rows are where they were
-        columns = [n for n, one in enumerate(plan.schema.columns) if one.variable and one.rank > 0]
-        for file, tables in enumerate(plan.inputs.tables) if columns else ():
-            if file == 0 and plan.kept.any():
-                continue
-            source = open_library(tables.path)
-            try:
+        plan = self.plan
+        columns = [
+            number
+            for number, column in enumerate(plan.schema.columns)
+            if column.variable and column.rank > 0
+        ]
+        if plan.virtual or not columns:
+            return
+        first = 1 if plan.kept.any() else 0
+        for file, tables in enumerate(plan.inputs.tables[first:], start=first):
+            with (
+                closing(open_library(tables.path)) as source,
+                closing(Sources(hold=True)) as others,
+            ):
                 for number in columns:
-                    group = plan.schema.columns[number].group
-                    begin = int(plan.edges[file, group])
-                    length = int(plan.edges[file + 1, group]) - begin
-                    starts = plan.inputs.starts
-                    start = 0 if starts is None else int(starts[file, group])
-                    self._copy_rows(source, number, start, begin, length)
-                    done(length * plan.schema.columns[number].row_bytes)
-            finally:
-                source.close()
+                    self._copy_rows(source, others, file, number)
 
-    def _copy_rows(self, source: Any, number: int, start: int, begin: int, length: int) -> None:
-        column, target = self._plan.schema.columns[number], self._plan.targets[number]
-        assert target is not None
-        taken, into = h5d.open(source, b"/" + column.path), self._dataset(number)
-        zeros = tuple(0 for _ in column.tail)
-        row = 0
-        while row < length:
+    def _copy_rows(self, source: Any, others: Sources, file: int, number: int) -> None:
+        column = self.plan.schema.columns[number]
+        chunk_format = self.plan.formats[number]
+        assert chunk_format is not None
+        begin, end = self.plan.edges[file : file + 2, column.group].tolist()
+        starts = self.plan.inputs.starts
+        start = 0 if starts is None else int(starts[file, column.group])
+        others.require(source, [column.path])
+        copied = h5d.open(source, b"/" + column.path)
+        into = self._dataset(number)
+        row = begin
+        while row < end:
             # Up to the end of a chunk, so that each is compressed once.
-            count = min(length - row, target.rows - (begin + row) % target.rows)
-            values = np.empty((count, *column.tail), dtype=taken.dtype)
-            memory = h5s.create_simple(values.shape)
-            where, there = taken.get_space(), into.get_space()
-            where.select_hyperslab((start + row, *zeros), values.shape)
-            there.select_hyperslab((begin + row, *zeros), values.shape)
-            taken.read(memory, where, values)
-            into.write(memory, there, values)
+            count = min(end - row, chunk_format.rows - row % chunk_format.rows)
+            values = np.empty((count, *column.tail), dtype=copied.dtype)
+            read_rows(copied, start + row - begin, values.shape, values)
+            memory, space = select_rows(into, row, values.shape)
+            into.write(memory, space, values)
             self._raise()
             row += count
 
@@ -246,8 +256,8 @@ class Output:
         self._h5.flush()
         self._raise()
 
-    def close(self) -> None:
-        """Close HDF5's side; the file object stays open, for a last commit."""
+    def finish(self) -> None:
+        """Close the file, complete and durable."""
         self._open.clear()
         self._groups.clear()
         try:
@@ -255,9 +265,11 @@ class Output:
                 self._h5.close()
         finally:
             self._raise()
+        self.file.commit()
+        self.file.close()
 
     def abandon(self) -> None:
-        """Close all, whatever state it is in; what was not committed is dropped."""
+        """Close the file in whatever state it is; what was not committed is dropped."""
         self._open.clear()
         self._groups.clear()
         # HDF5 must not fail while it closes: it would try again when the process ends.
@@ -269,3 +281,222 @@ class Output:
     def _raise(self) -> None:
         if self.file.failure is not None:
             raise self.file.failure
+
+
+class _DatasetFactory:
+    """Makes datasets of a plan; what is equal of them is made once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._made: dict[Any, tuple[Any, Any, Any]] = {}
+
+    def maker(self, number: int, creation: Any = None) -> tuple[Any, Callable[[Any, bytes], Any]]:
+        """Return a key, equal for equal datasets, and what makes one of a name in a group."""
+        column = self._plan.schema.columns[number]
+        chunk_format = self._plan.formats[number]
+        total = self._plan.total(number)
+        key = (column.storage, chunk_format, column.rank, column.tail, column.type, total)
+        if key not in self._made:
+            space = _space(column, chunk_format, total)
+            usual = _creation(column, chunk_format, total)
+            self._made[key] = (_portable_type(column.type), space, usual)
+        kind, space, usual = self._made[key]
+        return key, lambda group, name: h5d.create(group, name, kind, space, creation or usual)
+
+
+def _empty_file(plan: Plan) -> bytes | None:
+    """Return all groups and empty datasets as bytes, if their headers can be repeated."""
+    factory = _DatasetFactory(plan)
+    templates = HeaderTemplates()
+    for number in range(len(plan.schema.columns)):
+        templates.add(*factory.maker(number))
+    headers = templates.headers()
+    return None if headers is None else empty_file(plan.schema, headers)
+
+
+def _creation(column: Column, chunk_format: ChunkFormat | None, total: int) -> Any:
+    if chunk_format is None or (not chunk_format.whole and total):
+        creation = h5p.create(h5p.DATASET_CREATE)
+        creation.set_obj_track_times(False)
+    else:
+        rows = chunk_format.rows if chunk_format.whole else 128
+        creation = creation_list((rows, *column.tail), chunk_format.encoding.filters)
+    fill = column.storage.fill
+    if fill:
+        kind = h5t.decode(column.type)
+        creation.set_fill_value(np.frombuffer(fill, kind.dtype)[0:1].reshape(()))
+    return creation
+
+
+def _space(column: Column, chunk_format: ChunkFormat | None, total: int) -> Any:
+    if column.rank < 0:
+        return h5s.create(h5s.NULL)
+    if column.rank == 0:
+        return h5s.create(h5s.SCALAR)
+    shape = (total, *column.tail)
+    if chunk_format is None or (not chunk_format.whole and total):
+        return h5s.create_simple(shape)
+    return h5s.create_simple(shape, (h5s.UNLIMITED, *column.tail))
+
+
+def _portable_type(encoded: bytes) -> Any:
+    """Return a type in a form that old libraries read, if there is one."""
+    kind = h5t.decode(encoded)
+    if encoded[2] >> 4 <= _TYPE_VERSION:
+        return kind
+    same = h5t.py_create(kind.dtype, logical=True)
+    return same if same.equal(kind) else kind
+
+
+def _copy_attributes(source: Any, into: Any) -> None:
+    """Copy the attributes of one object to another one, of another file."""
+    for name, kind, shape, value in read_attributes(source):
+        space = h5s.create(h5s.NULL if shape is None else h5s.SCALAR)
+        if shape:
+            space = h5s.create_simple(shape)
+        made = h5a.create(into, name, _portable_type(kind), space)
+        if value is not None:
+            made.write(value)
+
+
+def _virtual_creation(plan: Plan, number: int, directory: Path) -> Any:
+    """Return the creation properties of a dataset that joins the inputs' rows."""
+    column = plan.schema.columns[number]
+    edges = plan.edges[:, column.group].tolist()
+    zeros = tuple(0 for _ in column.tail)
+    creation = h5p.create(h5p.DATASET_CREATE)
+    creation.set_obj_track_times(False)
+    for file, tables in enumerate(plan.inputs.tables):
+        length = edges[file + 1] - edges[file]
+        if not length:
+            continue
+        shape = (length, *column.tail)
+        into = h5s.create_simple((edges[-1], *column.tail))
+        into.select_hyperslab((edges[file], *zeros), shape)
+        name = os.fsencode(link_name(directory, tables.path))
+        creation.set_virtual(into, name, b"/" + column.path, h5s.create_simple(shape))
+    return creation
+
+
+def link_name(directory: Path, path: str) -> str:
+    """Return how a file in a directory writes the name of another."""
+    # HDF5 takes a percent sign in the name for a pattern.
+    return source_name(directory, path).replace("%", "%%")
+
+
+def source_name(directory: Path, path: str) -> str:
+    """Return how a file in a directory names another: below it relatively, else in full."""
+    full = Path(path).resolve()
+    base = directory.resolve()
+    return str(full.relative_to(base) if full.is_relative_to(base) else full)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """What all steps of one command share."""
+
+    pending: PendingOutput
+    overwrite: bool
+    options: TableOptions
+    executor: Executor
+    workers: int
+    done: Concatenated
+    progress: Progress
+
+
+@contextmanager
+def writing(
+    out: str | os.PathLike[str],
+    files: int,
+    options: TableOptions,
+    executor: Executor | DaskClient | None,
+    jobs: int | None,
+    progress: Progress,
+    *,
+    overwrite: bool = True,
+) -> Iterator[WriteContext]:
+    """Keep others from writing an output meanwhile, and yield what all steps need.
+
+    Errors of the system and of workers become ours, which name the file and the fix.
+    """
+    pending = PendingOutput(Path(out))
+    done = Concatenated(str(pending.path), files=files)
+    try:
+        with pending.claimed(overwrite=overwrite), executor_for(executor, jobs) as pool:
+            workers = worker_count(pool, jobs)
+            yield WriteContext(pending, overwrite, options, pool, workers, done, progress)
+        done.finish()
+    except HepcacheError:
+        raise
+    except BrokenProcessPool as error:
+        raise TableFileError(
+            done.path, "a worker process was killed, perhaps for lack of memory; use fewer jobs"
+        ) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise TableFileError(done.path, f"could not be written: {reason}") from error
+    finally:
+        close_sources()
+
+
+def fill_output(
+    output: OutputFile,
+    keys: SpooledKeys | None,
+    context: WriteContext,
+    *,
+    prepare: Callable[[], None] | None,
+    checkpoint: Callable[[], None] | None = None,
+    resumed: bool = False,
+) -> None:
+    """Write all chunks as workers make them, and close the output, complete and durable.
+
+    ``prepare`` makes the datasets while workers make the first chunks; ``checkpoint`` is
+    called now and then. In a ``resumed`` output, chunks that are there stay.
+    """
+    plan = output.plan
+    options = context.options
+    done = context.done
+    present: dict[int, set[int]] = {}
+
+    def timed_prepare() -> None:
+        if prepare is not None:
+            with done.timed("create"):
+                prepare()
+
+    def is_present(number: int, chunk: int) -> bool:
+        if resumed and number not in present:
+            present[number] = output.present_chunks(number)
+        found = chunk in present.get(number, ())
+        done.resumed_chunks += found
+        return found
+
+    done.raw_bytes = plan.raw_bytes
+    written_bytes = 0
+    next_checkpoint = time.monotonic() + _CHECKPOINT_S
+    under_way = min(options.memory_bytes // 2, 2 * context.workers * _TASK_TYPICAL_BYTES)
+    results = map_unordered(
+        context.executor,
+        make_chunks,
+        chunk_tasks(plan, options, context.workers, keys, is_present),
+        limit=max(1, under_way),
+        cost=lambda task: 3 * task.raw_bytes,
+        meanwhile=timed_prepare,
+    )
+    with done.timed("chunks"):
+        for chunks in results:
+            for chunk in chunks:
+                output.write(chunk)
+                written_bytes += chunk.rows * plan.schema.columns[chunk.number].row_bytes
+                done.chunks += 1
+                done.copied_chunks += isinstance(chunk.stored, StoredChunk)
+            context.progress("Writing", written_bytes, done.raw_bytes)
+            if checkpoint is not None and time.monotonic() > next_checkpoint:
+                checkpoint()
+                next_checkpoint = time.monotonic() + _CHECKPOINT_S
+    with done.timed("strings"):
+        output.copy_variable()
+    require_unchanged(plan.inputs.tables)
+    with done.timed("finish"):
+        output.finish()
+    done.groups = len(plan.schema.groups) - 1
+    done.datasets = len(plan.schema.columns)

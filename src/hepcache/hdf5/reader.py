@@ -1,14 +1,15 @@
-"""Read a concatenated file by events: in parallel, never half an event."""
+"""Read a file with partition keys by events: in parallel, never half an event."""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -16,17 +17,12 @@ from h5py import h5t
 from numpy.typing import NDArray
 
 from hepcache.errors import ConfigurationError, TableFileError, UnknownColumnError
-from hepcache.hdf5.gather import Inputs, gather
-from hepcache.hdf5.keywork import Place
-from hepcache.hdf5.model import text
-from hepcache.hdf5.rowkeys import RowKeys
-from hepcache.hdf5.rows import RowReader
-from hepcache.hdf5.survey import survey
+from hepcache.hdf5.inputs import match_files, survey
+from hepcache.hdf5.model import Int64Array, display_path, object_name
+from hepcache.hdf5.rows import RowReader, StoredColumn
 
 if TYPE_CHECKING:
     import awkward as ak
-
-__all__ = ["EventRange", "EventTables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +40,19 @@ class EventRange:
     start: int
     stop: int
     rows: Mapping[str, tuple[int, int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        rows = {group: list(edges) for group, edges in self.rows.items()}
+        return {"start": self.start, "stop": self.stop, "rows": rows}
+
+
+class Dataset(NamedTuple):
+    """Full name of a dataset, HDF5's encoding of its type, and the shape of a row."""
+
+    name: str
+    type: bytes
+    tail: tuple[int, ...]
 
 
 class EventTables:
@@ -66,6 +75,8 @@ class EventTables:
         The file, and of what its partition keys were made.
     layout
         Hash of where its data lies.
+    sources
+        Other files that its rows lie in.
 
     Raises
     ------
@@ -75,7 +86,8 @@ class EventTables:
     Notes
     -----
     Not for several threads at once. It can be sent to other processes, which
-    open the file themselves.
+    open the file themselves. Until it is closed, or rests, others can read the
+    file but not write it, as with any reader of HDF5.
     """
 
     def __init__(
@@ -86,15 +98,17 @@ class EventTables:
         events: str = "spill",
         cache: MutableMapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        self.path, self._cache = os.fspath(path), cache
-        self.key, self.spill = key, events.strip("/")
+        self.path = os.fspath(path)
+        self.key = key
+        self.spill = events.strip("/")
+        self._cache = cache
         tables = survey(self.path)
-        self._inputs: Inputs = gather([tables], attributes=False, keep_keys=True)
+        self._inputs = match_files([tables], attributes=False, keep_keys=True)
         self._reader = RowReader(self._inputs.source(0))
         schema = self._inputs.schema
-        self._numbers = {_name(one.path): n for n, one in enumerate(schema.columns)}
+        self._numbers = {object_name(column.path): n for n, column in enumerate(schema.columns)}
         self._groups = {
-            _name(column.path).rpartition("/")[0]: column.group
+            object_name(column.path).rpartition("/")[0]: column.group
             for column in schema.columns
             if column.name == f"{key}.seq".encode()
         }
@@ -104,14 +118,18 @@ class EventTables:
             )
         where = (tables.filled, tables.lengths, tables.addresses)
         self.layout = xxhash.xxh3_64_hexdigest(
-            tables.digest + b"".join(one.tobytes() for one in where)
+            tables.digest
+            + b"".join(numbers.tobytes() for numbers in where)
+            + repr(tables.sources).encode() * bool(tables.sources)
         )
+        self.sources = tables.sources
         status = f"{tables.size} {tables.mtime_ns} {self.layout}"
         identity = f"{Path(self.path).resolve()} {status}"
-        self._name = f"hdf5-{xxhash.xxh3_128_hexdigest(identity.encode())}"
+        self._cache_prefix = f"hdf5-{xxhash.xxh3_128_hexdigest(identity.encode())}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_opened, (self.path, self.key, self.spill, self._cache))
+        opened = partial(EventTables, key=self.key, events=self.spill, cache=self._cache)
+        return (opened, (self.path,))
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -128,24 +146,21 @@ class EventTables:
         """Bytes of the file that were read so far, as they lie in it."""
         return self._reader.stored_bytes
 
-    def described(self) -> dict[str, list[tuple[str, bytes, tuple[int, ...]]]]:
-        """Return full name, encoded type and shape of a row of datasets, by group.
-
-        Keys, and what is of variable length, are left out.
-        """
-        own = {number: name for name, number in self._groups.items()}
-        found: dict[str, list[tuple[str, bytes, tuple[int, ...]]]] = {
-            name: [] for name in own.values()
-        }
+    def described(self) -> dict[str, list[Dataset]]:
+        """Return the datasets of values of fixed length by group, with its key."""
+        names = {number: name for name, number in self._groups.items()}
+        datasets: dict[str, list[Dataset]] = {name: [] for name in names.values()}
         for name, number in self._numbers.items():
-            one = self._inputs.schema.columns[number]
-            if one.group in own and one.rank > 0 and not one.variable:
-                found[own[one.group]].append((name, one.type, one.tail))
-        return found
+            column = self._inputs.schema.columns[number]
+            if column.group in names and column.rank > 0 and not column.variable:
+                dataset = Dataset(name, column.type, column.tail)
+                datasets[names[column.group]].append(dataset)
+        return datasets
 
     def columns(self, group: str) -> tuple[str, ...]:
         """Return the full names of a group's datasets, without its key."""
-        number, key = self._group(group), f"/{self.key}.seq"
+        number = self._group(group)
+        key = f"/{self.key}.seq"
         columns = self._inputs.schema.columns
         return tuple(
             name
@@ -162,18 +177,25 @@ class EventTables:
             How many; there are fewer where there are fewer events.
         balance
             Group whose rows are shared out evenly; events by default.
+
+        Raises
+        ------
+        ConfigurationError
+            ``parts`` is no positive number.
+        UnknownColumnError
+            There is no such group, or it has no key.
         """
         if parts < 1:
             raise ConfigurationError("parts", "1 or more", parts)
         group = self.spill if balance is None else balance
-        length, seq = self._length(group), self._seq(group)
+        length = self._length(group)
+        keys = self._row_keys(group)
         cuts = {0, self.events}
         for part in range(1, parts):
             row = length * part // parts
             if row < length:
-                cuts.add(seq[row])
-        edges = sorted(cuts)
-        return [self.range(a, b) for a, b in pairwise(edges)]
+                cuts.add(keys[row])
+        return [self.range(start, stop) for start, stop in pairwise(sorted(cuts))]
 
     def range(self, start: int, stop: int, groups: Sequence[str] | None = None) -> EventRange:
         """Return events ``start`` to ``stop``, and where their rows are, in all groups or some."""
@@ -181,9 +203,9 @@ class EventTables:
             raise ConfigurationError("range", f"between 0 and {self.events}", (start, stop))
         rows = {}
         for group in self._groups if groups is None else groups:
-            seq = self._seq(group)
-            first = bisect_left(seq, start)
-            rows[group] = (first, bisect_left(seq, stop, lo=first))
+            keys = self._row_keys(group)
+            first = bisect_left(keys, start)
+            rows[group] = (first, bisect_left(keys, stop, lo=first))
         return EventRange(start, stop, rows)
 
     def read(self, events: EventRange, columns: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -208,43 +230,37 @@ class EventTables:
     def column_bytes(self, columns: Sequence[str]) -> dict[str, int]:
         """Return the bytes of all rows of columns."""
         return {
-            name: self._place(name).column.row_bytes * self._length(self._group_of(name))
+            name: self._stored(name).layout.column.row_bytes * self._length(self._group_of(name))
             for name in columns
         }
 
-    def offsets(self, events: EventRange, group: str) -> NDArray[np.int64]:
+    def offsets(self, events: EventRange, group: str) -> Int64Array:
         """Return where the rows of each event begin, shape ``(n_events + 1,)``, from 0 on."""
         self._group(group)
-        seq = self._column(f"{group}/{self.key}.seq", *events.rows[group])
+        keys = self._column(f"{group}/{self.key}.seq", *events.rows[group])
         numbers = np.arange(events.start, events.stop + 1)
-        found: NDArray[np.int64] = np.searchsorted(seq, numbers)
-        if len(seq) and (
-            seq[0] < events.start or seq[-1] >= events.stop or (np.diff(seq) < 0).any()
+        edges: Int64Array = np.searchsorted(keys, numbers)
+        if len(keys) and (
+            keys[0] < events.start or keys[-1] >= events.stop or (np.diff(keys) < 0).any()
         ):
             raise TableFileError(
                 self.path, f"/{group}/{self.key}.seq falls; look with hepcache hdf5 check"
             )
-        return found
+        return edges
 
-    def keys(self, group: str) -> NDArray[np.int64]:
+    def keys(self, group: str) -> Int64Array:
         """Return the keys of all rows of a group, shape ``(n_rows,)``."""
-        found: NDArray[np.int64] = self._column(f"{group}/{self.key}.seq", 0, self._length(group))
-        return found
+        keys: Int64Array = self._column(f"{group}/{self.key}.seq", 0, self._length(group))
+        return keys
 
     def array(self, events: EventRange, columns: Sequence[str]) -> ak.Array:
-        """Return one record per event, with a list of records per group.
-
-        Parameters
-        ----------
-        events, columns
-            As in :meth:`read`.
-        """
+        """Return columns of a range as one record per event, with a list of records per group."""
         import awkward as ak
 
         by_group: dict[str, dict[str, Any]] = {}
         for name, values in self.read(events, columns).items():
-            group, _, own = name.rpartition("/")
-            by_group.setdefault(group, {})[own] = values
+            group, _, field = name.rpartition("/")
+            by_group.setdefault(group, {})[field] = values
         lists = {}
         for group, fields in by_group.items():
             offsets = ak.index.Index64(self.offsets(events, group))
@@ -257,33 +273,37 @@ class EventTables:
             )
         )
 
+    def rest(self) -> None:
+        """Let others write the file until it is read again; then a change is an error."""
+        self._reader.rest()
+
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._reader.close()
 
     def _column(self, name: str, start: int, stop: int) -> NDArray[Any]:
-        place = self._place(name)
-        label = f"{self._name}/{name}/{start}-{stop}"
+        stored = self._stored(name)
+        column = stored.layout.column
+        label = f"{self._cache_prefix}/{name}/{start}-{stop}"
         if self._cache is not None and label in self._cache:
             raw = self._cache[label]
         else:
-            pieces = self._reader.rows(*place[:3], start, stop) if stop > start else []
-            raw = np.frombuffer(b"".join(pieces), np.uint8)
+            raw = self._reader.rows(stored, start, stop)
+            raw.flags.writeable = False
             if self._cache is not None and len(raw):
                 self._cache[label] = raw
-        values: NDArray[Any] = raw.view(h5t.decode(place.column.type).dtype)
-        tail = place.column.tail
-        return values if tail in ((), (1,)) else values.reshape(stop - start, *tail)
+        values: NDArray[Any] = raw.view(h5t.decode(column.type).dtype)
+        single = column.tail in ((), (1,))
+        return values if single else values.reshape(stop - start, *column.tail)
 
-    def _place(self, name: str) -> Place:
+    def _stored(self, name: str) -> StoredColumn:
         if name not in self._numbers:
             raise UnknownColumnError(name, self.path)
-        place = self._inputs.place(0, self._numbers[name])
-        if place.column.variable:
-            raise TableFileError(
-                self.path, f"{text(place.column.path)} holds values of variable length; use h5py"
-            )
-        return place
+        stored = self._inputs.stored_column(0, self._numbers[name])
+        if stored.layout.column.variable:
+            path = display_path(stored.layout.column.path)
+            raise TableFileError(self.path, f"{path} holds values of variable length; use h5py")
+        return stored
 
     def _group(self, group: str) -> int:
         if group not in self._groups:
@@ -298,14 +318,91 @@ class EventTables:
     def _length(self, group: str) -> int:
         return int(self._inputs.rows[0, self._group(group)])
 
-    def _seq(self, group: str) -> RowKeys:
-        return RowKeys(self._reader, self._place(f"{group}/{self.key}.seq"), self._length(group))
+    def _row_keys(self, group: str) -> _RowKeys:
+        stored = self._stored(f"{group}/{self.key}.seq")
+        return _RowKeys(self._reader, stored, self._length(group))
 
 
-def _name(path: bytes) -> str:
-    # As messages show it, should it be no UTF-8.
-    return path.decode("utf-8", "backslashreplace")
+_PROBE_ROWS = 4096
 
 
-def _opened(path: str, key: str, events: str, cache: Any) -> EventTables:
-    return EventTables(path, key=key, events=events, cache=cache)
+class _RowKeys(Sequence[int]):
+    """The keys of a group, read only around the rows that are looked at."""
+
+    def __init__(self, reader: RowReader, stored: StoredColumn, length: int) -> None:
+        self._reader = reader
+        self._stored = stored
+        self._length = length
+        self._first = 0
+        self._known = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, row: Any) -> Any:
+        if not 0 <= row < self._length:
+            raise IndexError(row)
+        if not self._first <= row < self._first + len(self._known):
+            chunk = self._stored.layout.storage.chunk
+            step = chunk[0] if chunk else _PROBE_ROWS
+            self._first = row // step * step
+            stop = min(self._first + step, self._length)
+            self._known = self._reader.rows(self._stored, self._first, stop).view("<i8")
+        return int(self._known[row - self._first])
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Consecutive events with some of their columns.
+
+    Attributes
+    ----------
+    events
+        The events, and where their rows are in the file.
+    columns
+        Full name to values, shape ``(n_rows, ...)`` of its group.
+    offsets
+        Group to where the rows of each event begin, shape ``(n_events + 1,)``,
+        from 0 on.
+    """
+
+    events: EventRange
+    columns: Mapping[str, NDArray[Any]]
+    offsets: Mapping[str, Int64Array]
+
+
+def event_batches(
+    tables: EventTables, columns: Sequence[str], *, batch_bytes: int = 64 << 20
+) -> Iterator[EventBatch]:
+    """Yield all events of a file, in their order, each once and whole.
+
+    Parameters
+    ----------
+    tables
+        The file.
+    columns
+        Full names, such as ``"rec.vtx/x"``.
+    batch_bytes
+        About how many bytes of columns a batch has; an event is never cut.
+
+    Raises
+    ------
+    ConfigurationError
+        ``batch_bytes`` is no positive number.
+    UnknownColumnError
+        There is no such dataset.
+    TableFileError
+        The file is damaged, or was changed.
+    """
+    if batch_bytes < 1:
+        raise ConfigurationError("batch_bytes", "1 or more", batch_bytes)
+    sizes = tables.column_bytes(columns)
+    by_group: dict[str, int] = {}
+    for name, nbytes in sizes.items():
+        group = name.rpartition("/")[0]
+        by_group[group] = by_group.get(group, 0) + nbytes
+    parts = max(1, -(-sum(sizes.values()) // batch_bytes))
+    largest = max(by_group, key=lambda group: by_group[group], default=None)
+    for events in tables.ranges(parts, balance=largest):
+        offsets = {group: tables.offsets(events, group) for group in by_group}
+        yield EventBatch(events, tables.read(events, columns), offsets)

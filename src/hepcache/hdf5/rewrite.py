@@ -1,26 +1,30 @@
-"""Write one file anew with other chunks, or join files without copying a row."""
+"""Write one file anew with other chunks, join files without copying, or cut one into several."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
 import h5py
+import numpy as np
 
 from hepcache.errors import ConfigurationError, TableFileError
-from hepcache.hdf5.concat import check_names, concatenate_planned, understood
-from hepcache.hdf5.gather import gather, survey_all
-from hepcache.hdf5.options import TableOptions
-from hepcache.hdf5.outcome import Concatenated, Progress
-from hepcache.hdf5.place import OutputPlace
-from hepcache.hdf5.pool import DaskClient, executor_for
-from hepcache.hdf5.virtual import name_from
-
-__all__ = ["link", "rechunk"]
+from hepcache.hdf5.concat import check_names, join_files, write_output
+from hepcache.hdf5.executors import DaskClient, executor_for
+from hepcache.hdf5.inputs import match_files, survey_all
+from hepcache.hdf5.journal import PendingOutput
+from hepcache.hdf5.key_tasks import SpooledKeys
+from hepcache.hdf5.keys import runs_of_keys
+from hepcache.hdf5.model import Concatenated, Progress, TableOptions, no_progress, object_name
+from hepcache.hdf5.output import FILE_BOUNDS, WriteContext, link_name, writing
+from hepcache.hdf5.plan import make_plan
+from hepcache.hdf5.reader import EventRange, EventTables
+from hepcache.io.atomic import write_atomically
 
 
 def rechunk(
@@ -31,7 +35,7 @@ def rechunk(
     executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     overwrite: bool = False,
-    progress: Progress = lambda _phase, _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Concatenated:
     """Write a file anew with other chunks or another compression.
 
@@ -42,23 +46,18 @@ def rechunk(
     options
         How it is written. Partition keys stay as they are.
     executor, jobs, overwrite, progress
-        As in :func:`~hepcache.hdf5.concat.concatenate`.
+        As in :func:`~hepcache.hdf5.concatenate`.
 
     Raises
     ------
     ConfigurationError, TableFileError, TableMismatchError
         As there.
     """
-    return concatenate_planned(
-        [os.fspath(path)],
-        OutputPlace(Path(out)),
-        options or TableOptions(),
-        executor=executor,
-        jobs=jobs,
-        overwrite=overwrite,
-        progress=progress,
-        keep_keys=True,
-    )
+    check_names([os.fspath(path)], out)
+    options = options or TableOptions()
+    with writing(out, 1, options, executor, jobs, progress, overwrite=overwrite) as context:
+        join_files([os.fspath(path)], context, keep_keys=True)
+    return context.done
 
 
 def link(
@@ -70,7 +69,7 @@ def link(
     executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     overwrite: bool = False,
-    progress: Progress = lambda _phase, _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Concatenated:
     """Join files without copying: the output refers to them, so they must stay.
 
@@ -84,59 +83,133 @@ def link(
         ``"virtual"`` makes one dataset of all rows, ``"external"`` one group per
         file, with the file's name.
     executor, jobs, overwrite, progress
-        As in :func:`~hepcache.hdf5.concat.concatenate`.
+        As in :func:`~hepcache.hdf5.concatenate`.
 
     Raises
     ------
     ConfigurationError, TableFileError, TableMismatchError
         As there.
     """
-    options = options or TableOptions()
-    paths, place = [os.fspath(path) for path in inputs], OutputPlace(Path(out))
-    if how == "virtual":
-        return concatenate_planned(
-            paths,
-            place,
-            options,
-            executor=executor,
-            jobs=jobs,
-            overwrite=overwrite,
-            progress=progress,
-            virtual=True,
-        )
-    if how != "external":
+    if how not in ("virtual", "external"):
         raise ConfigurationError("how", "virtual or external", how)
-    check_names(paths, place.path)
-    done = Concatenated(str(place.path), files=len(paths), groups=len(paths))
-    with (
-        understood(place.path),
-        place.claimed(overwrite=overwrite),
-        executor_for(executor, jobs) as workforce,
-    ):
-        found = gather(survey_all(paths, workforce), attributes=False, keep_keys=True)
-        _link_externally(paths, place, overwrite=overwrite)
-    done.datasets = len(found.schema.columns)
-    done.finish()
-    return done
+    paths = [os.fspath(path) for path in inputs]
+    check_names(paths, out)
+    options = options or TableOptions()
+    with writing(
+        out, len(paths), options, executor, jobs, progress, overwrite=overwrite
+    ) as context:
+        if how == "virtual":
+            join_files(paths, context, virtual=True)
+        else:
+            _link_externally(paths, context)
+    return context.done
 
 
-def _link_externally(paths: Sequence[str], place: OutputPlace, *, overwrite: bool) -> None:
+def _link_externally(paths: Sequence[str], context: WriteContext) -> None:
+    pending = context.pending
+    surveyed = survey_all(paths, context.executor)
+    matched = match_files(surveyed, attributes=False, keep_keys=True)
     names = [Path(path).stem for path in paths]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise TableFileError(str(place.path), f"files of equal names: {', '.join(sorted(twice))}")
-    place.discard()
-    # A small file, made in memory: HDF5 itself knows no full disk.
+        equal = ", ".join(sorted(twice))
+        raise TableFileError(str(pending.path), f"files of equal names: {equal}")
+    pending.discard()
+    # A small file, made in memory: HDF5 itself can't handle a full disk.
     made = BytesIO()
-    with h5py.File(made, "w", libver=("earliest", "v110")) as file:
+    with h5py.File(made, "w", libver=FILE_BOUNDS) as file:
         for name, path in zip(names, paths, strict=True):
-            file[name] = h5py.ExternalLink(name_from(place.path.parent, path), "/")
+            file[name] = h5py.ExternalLink(link_name(pending.path.parent, path), "/")
+    write_atomically(pending.part, made.getbuffer())
+    pending.publish(overwrite=context.overwrite)
+    context.done.groups = len(paths)
+    context.done.datasets = len(matched.schema.columns)
+
+
+def split(
+    path: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    parts: int,
+    options: TableOptions | None = None,
+    *,
+    balance: str | None = None,
+    executor: Executor | DaskClient | None = None,
+    jobs: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = no_progress,
+) -> list[Concatenated]:
+    """Write a file's events to several files, none of which has half an event.
+
+    Parameters
+    ----------
+    path
+        A file with partition keys.
+    directory
+        Where ``NAME-0000.h5`` and so on are written; made if missing.
+    parts
+        How many files; fewer where there are fewer events.
+    options
+        How they are written; ``key`` and ``events`` say what its keys are made of.
+    balance
+        Group whose rows are shared out evenly; events by default.
+    executor, jobs, overwrite, progress
+        As in :func:`~hepcache.hdf5.concatenate`.
+
+    Returns
+    -------
+    list of Concatenated
+        What was written, a file each.
+
+    Raises
+    ------
+    TableFileError
+        The file can't be read or has no partition keys; a part exists.
+    """
+    options = replace(options or TableOptions(), sort=())
+    if options.key is None:
+        options = replace(options, key="evt")
+    source = Path(path)
+    target = Path(directory)
+    tables = EventTables(source, key=str(options.key), events=options.events)
+    ranges = tables.ranges(parts, balance=balance)
+    target.mkdir(parents=True, exist_ok=True)
+    outputs = [target / f"{source.stem}-{n:04d}{source.suffix}" for n in range(len(ranges))]
+    for output in outputs:
+        with PendingOutput(output).claimed(overwrite=overwrite):
+            pass  # all can be written before the first one is
+    made = []
+    with executor_for(executor, jobs) as pool:
+        for output, events in zip(outputs, ranges, strict=True):
+            with writing(output, 1, options, pool, jobs, progress, overwrite=overwrite) as context:
+                _write_part(tables, events, context)
+            made.append(context.done)
+    tables.close()
+    return made
+
+
+def _write_part(tables: EventTables, events: EventRange, context: WriteContext) -> None:
+    """Write the file of a range of events."""
+    options = context.options
+    surveyed = survey_all([tables.path], context.executor)
+    whole = match_files(surveyed, key=options.key, attributes=False)
+    rows = np.zeros_like(whole.rows)
+    starts = np.zeros_like(whole.rows)
+    keys = SpooledKeys(np.array([-events.start]), options.key_memory_bytes)
+    groups = []
     try:
-        with place.part.open("wb") as part:
-            part.write(made.getbuffer())
-            part.flush()
-            os.fsync(part.fileno())
-    except BaseException:
-        place.discard()
-        raise
-    place.publish(overwrite=overwrite)
+        for number, group in enumerate(whole.schema.groups):
+            name = object_name(group.path)
+            if name in events.rows:
+                first, last = events.rows[name]
+                rows[0, number] = last - first
+                starts[0, number] = first
+                groups.append(number)
+                keys.add(0, number, runs_of_keys(tables.keys(name)))
+            elif whole.rows[0, number]:
+                raise TableFileError(
+                    tables.path, f"/{name} has rows but no partition key: they belong to no event"
+                )
+        plan = make_plan(replace(whole, rows=rows, starts=starts), options, key_groups=groups)
+        write_output(plan, keys, context, restart=True)
+    finally:
+        keys.close()

@@ -5,58 +5,53 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, unquote
 
-from hepcache.errors import ConfigurationError, ObjectDamagedError, ObjectMissingError
-from hepcache.objectstore.store import Request, check_prefix, join_name
-from hepcache.objectstore.together import together
-
-try:
-    import obstore
-    from obstore import store
-
-    from hepcache.objectstore.answers import answer_error, broke_off
-except ImportError as error:
-    raise ImportError(
-        "objects in S3, Google's and Azure's storage need obstore: pip install 'hepcache[objects]'"
-    ) from error
+from hepcache.errors import (
+    ConfigurationError,
+    ObjectAccessError,
+    ObjectDamagedError,
+    ObjectMissingError,
+    ObjectStoreError,
+)
+from hepcache.io.retry import pause_s
+from hepcache.objectstore.fetch import gather_bounded, start
+from hepcache.objectstore.store import Request, Store, check_prefix, check_whole, join_name
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
     from typing_extensions import Buffer
 
-__all__ = ["CloudStore", "open_uri"]
+try:
+    import obstore
+    from obstore import exceptions, store
+except ImportError as error:
+    raise ImportError(
+        "objects in S3, Google's and Azure's storage need obstore: pip install 'hepcache[objects]'"
+    ) from error
 
 T = TypeVar("T")
 
 _CONCURRENCY = 32
+# Objects up to this size are sent in one request, larger ones in parts.
 _WHOLE_BYTES = 64 << 20
-"""Objects up to this size are sent in one request, larger ones in parts."""
 
 
-class CloudStore:
+class CloudStore(Store):
     """Objects behind an HTTP service, by obstore, which retries what is transient.
 
     Parameters
     ----------
     uri
         The URI without credentials.
-    service
-        obstore's store of the bucket.
-    base
-        Key of the URI in the bucket.
     concurrency
         Requests that one vector read has under way at most.
-    hint
-        What to do when credentials are refused.
-    retries, retry_seconds
-        How often, and how long, an answer that breaks off is fetched again:
-        obstore retries what fails before.
     """
 
     limit = 5 << 30
@@ -71,9 +66,13 @@ class CloudStore:
         retries: int = 6,
         retry_seconds: float = 60,
     ) -> None:
-        self.uri, self._service, self._base = uri, service, base
-        self._concurrency, self._hint = concurrency, hint
-        self._retries, self._retry_seconds = retries, retry_seconds
+        self.uri = uri
+        self._service = service
+        self._base = base
+        self._concurrency = concurrency
+        self._hint = hint
+        self._retries = retries
+        self._retry_s = retry_seconds
 
     def put(self, name: str, data: Buffer) -> None:
         """Store an object whole; the service shows it when it has all of it."""
@@ -86,56 +85,56 @@ class CloudStore:
             ),
         )
 
-    put_anchor = put
+    def put_anchor_if(self, name: str, data: Buffer, expected: bytes | None) -> bool:
+        """Store an object if it still has the bytes expected: by If-Match or If-None-Match.
+
+        A service that has no conditions takes it without one, after a comparison; what is
+        there afterwards tells who was the last.
+        """
+        key, wanted = join_name(self._base, name), bytes(memoryview(data).cast("B"))
+        found: bytes | None = None
+        mode: Any = "create"
+        with contextlib.suppress(ObjectMissingError):
+            found, tag = self._try(name, lambda: _with_tag(obstore.get(self._service, key)))
+            mode = {"e_tag": tag}
+        if found != expected:
+            return False
+        try:
+            self._try(name, lambda: obstore.put(self._service, key, wanted, mode=mode))
+        except ObjectStoreError as error:
+            if isinstance(error.__cause__, _NO_CONDITIONS):
+                self.put(name, wanted)
+            elif not isinstance(error.__cause__, _NOT_AS_EXPECTED):
+                raise
+            # Of a request that was sent twice, the first may have been heard.
+            return self.content(name) == wanted
+        return True
 
     def get(self, name: str) -> bytes:
         """Return an object whole."""
         key = join_name(self._base, name)
         return self._try(name, lambda: obstore.get(self._service, key).bytes().to_bytes())
 
-    def get_ranges(self, name: str, starts: Sequence[int], lengths: Sequence[int]) -> list[Buffer]:
-        """Return ranges of one object, one request each: who asks has merged what is near."""
+    def begin(self, requests: Sequence[Request], _: object = None) -> Future[list[Buffer]]:
+        """Begin to read ranges, one request each: the caller has merged what is near."""
+        return start(gather_bounded(self._range, requests, self._concurrency))
+
+    async def _range(self, request: Request) -> Buffer:
+        name, first, length = request
+        if not length:
+            return b""
         key = join_name(self._base, name)
-        asked = [(start, length) for start, length in zip(starts, lengths, strict=True) if length]
-        some = self._try(
-            name,
-            lambda: obstore.get_ranges(
-                self._service,
-                key,
-                starts=[start for start, _ in asked],
-                lengths=[length for _, length in asked],
-                coalesce=0,
-            ),
-        )
-        for (start, length), data in zip(asked, some, strict=True):
-            self._check(name, start, length, data)
-        left = iter(some)
-        return [next(left) if length else b"" for length in lengths]
-
-    async def read(self, requests: Sequence[Request]) -> list[Buffer]:
-        """Return ranges of many objects, one request each."""
-
-        async def one(request: Request) -> Buffer:
-            name, start, length = request
-            if not length:
-                return b""
-            key = join_name(self._base, name)
-            pauses = self._pauses()
-            while True:
-                try:
-                    data = await obstore.get_range_async(
-                        self._service, key, start=start, length=length
-                    )
-                    break
-                except Exception as error:
-                    pause = next(pauses, None) if broke_off(error) else None
-                    if pause is None:
-                        raise answer_error(error, self.uri, name, self._hint) from error
-                    await asyncio.sleep(pause)
-            self._check(name, start, length, data)
-            return data
-
-        return await together(one, requests, self._concurrency)
+        pauses = self._pauses()
+        while True:
+            try:
+                data = await obstore.get_range_async(
+                    self._service, key, start=first, length=length
+                )
+                break
+            except Exception as error:
+                await asyncio.sleep(self._pause_after(error, name, pauses))
+        check_whole(self.uri, request, memoryview(data).nbytes)
+        return data
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield name and bytes of objects."""
@@ -145,61 +144,77 @@ class CloudStore:
         if not prefix:
             with contextlib.suppress(ObjectMissingError):
                 yield "", self._try("", lambda: obstore.head(self._service, self._base))["size"]
-        chunks = obstore.list(self._service, below, chunk_size=1000)
-        # Not tried again here: what follows a failed part of a listing may be its end.
-        while chunk := self._try("", lambda: next(chunks, None), again=False):
-            for one in chunk:
-                yield one["path"].removeprefix(root), one["size"]
+        for path, size in self._listed(below):
+            yield path.removeprefix(root), size
+
+    def _listed(self, below: str) -> Iterator[tuple[str, int]]:
+        """Yield key and bytes of objects; a listing that breaks off is begun anew."""
+        seen: set[str] = set()
+        pauses = self._pauses()
+        while True:
+            try:
+                # What follows a failed part is no part of this listing any more, and not every
+                # service lists in an order or from a name on: what was there is left out.
+                for chunk in obstore.list(self._service, below, chunk_size=1000):
+                    for item in chunk:
+                        if item["path"] not in seen:
+                            seen.add(item["path"])
+                            yield item["path"], item["size"]
+            except Exception as error:
+                time.sleep(self._pause_after(error, "", pauses))
+            else:
+                return
 
     def delete(self, names: Sequence[str]) -> None:
         """Remove objects, a thousand in a request."""
-        keys = [join_name(self._base, name) for name in names]
-        for start in range(0, len(keys), 1000):
-            some = keys[start : start + 1000]
+        for first in range(0, len(names), 1000):
+            batch = names[first : first + 1000]
             try:
-                self._try("", lambda some=some: obstore.delete(self._service, some))  # type: ignore[misc]
+                self._remove("", [join_name(self._base, name) for name in batch])
             except ObjectMissingError:
                 # Some services refuse a whole batch for one name that is gone.
-                for name in names[start : start + 1000]:
-                    self._forget(name)
+                for name in batch:
+                    with contextlib.suppress(ObjectMissingError):
+                        self._remove(name, join_name(self._base, name))
 
-    def close(self) -> None:
-        """Do nothing: connections end with the object."""
+    def _remove(self, name: str, keys: str | Sequence[str]) -> None:
+        self._try(name, lambda: obstore.delete(self._service, keys))
 
-    def _forget(self, name: str) -> None:
-        key = join_name(self._base, name)
-        with contextlib.suppress(ObjectMissingError):
-            self._try(name, lambda: obstore.delete(self._service, key))
-
-    def _check(self, name: str, start: int, length: int, data: Buffer) -> None:
-        found = memoryview(data).nbytes
-        if found != length:
-            problem = f"it ends at byte {start + found}, before byte {start + length}"
-            raise ObjectDamagedError(self.uri, name, problem)
-
-    def _try(self, name: str, call: Callable[[], T], *, again: bool = True) -> T:
-        pauses = self._pauses() if again else iter(())
+    def _try(self, name: str, call: Callable[[], T]) -> T:
+        pauses = self._pauses()
         while True:
             try:
                 return call()
             except Exception as error:
-                pause = next(pauses, None) if broke_off(error) else None
-                if pause is None:
-                    raise answer_error(error, self.uri, name, self._hint) from error
-                time.sleep(pause)
+                time.sleep(self._pause_after(error, name, pauses))
 
     def _pauses(self) -> Iterator[float]:
         """Yield how long to wait before each new attempt."""
-        end = time.monotonic() + self._retry_seconds
+        end = time.monotonic() + self._retry_s
         for attempt in range(self._retries):
-            # Many clients that failed together shall not come back together.
-            pause = 0.1 * 2**attempt * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            pause = pause_s(attempt)
             if time.monotonic() + pause > end:
                 return
             yield pause
 
+    def _pause_after(self, error: Exception, name: str, pauses: Iterator[float]) -> float:
+        """Return how long to wait before a new attempt; raise the error if there is none."""
+        pause = next(pauses, None) if broke_off(error) else None
+        if pause is None:
+            raise answer_error(error, self.uri, name, self._hint) from error
+        return pause
 
-def open_uri(
+
+_NOT_AS_EXPECTED = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
+_NO_CONDITIONS = (exceptions.NotSupportedError, NotImplementedError)
+
+
+def _with_tag(found: Any) -> tuple[bytes, str | None]:
+    tag = found.meta["e_tag"]
+    return found.bytes().to_bytes(), tag
+
+
+def open_cloud(
     uri: str,
     parts: SplitResult,
     access_key: str | None = None,
@@ -215,18 +230,12 @@ def open_uri(
 
     Parameters
     ----------
-    uri, parts
-        The URI, plain and in its parts.
     access_key, secret_key, session_token
         Credentials of S3. By default ``AWS_ACCESS_KEY_ID`` and its like, or
         ``S3_ACCESS_KEY`` and ``S3_SECRET_KEY`` as ROOT has them; where there
         are none, a host that is named is read without.
     region
         Region of S3, by default ``AWS_REGION``, ``S3_REGION`` or ``us-east-1``.
-    retries, retry_seconds
-        Attempts after a transient failure, and the time after which none is made.
-    timeout_seconds
-        Limit for one request.
     concurrency
         Requests that one vector read has under way at most.
 
@@ -259,7 +268,7 @@ def open_uri(
         service = store.AzureStore(bucket, client_options=client, retry_config=retry)
     else:
         hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        config = _s3(os.environ, access_key, secret_key, session_token, region)
+        config = _s3_config(os.environ, access_key, secret_key, session_token, region)
         if named_host:
             config["endpoint"] = f"{scheme.removeprefix('s3+')}://{parts.netloc}"
             config["virtual_hosted_style_request"] = False
@@ -271,7 +280,7 @@ def open_uri(
     )
 
 
-def _s3(
+def _s3_config(
     environment: Mapping[str, str],
     access_key: str | None,
     secret_key: str | None,
@@ -293,3 +302,47 @@ def _s3(
         "region": region or "us-east-1",
     }
     return {name: value for name, value in found.items() if value}
+
+
+# What S3 says in the body of an answer that is no success.
+_ANSWER = re.compile(r"<Code>(?P<code>[^<]*)</Code>\s*<Message>(?P<message>[^<]*)</Message>")
+
+_REFUSED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound", "AccessDenied"}
+
+
+def answer_error(error: Exception, uri: str, name: str, hint: str) -> Exception:
+    """Return the error that says what a service has answered to a request for an object.
+
+    ``hint`` says what to do when credentials are refused.
+    """
+    # obstore adds the structures of its own insides below the first lines.
+    words = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    answer = _ANSWER.search(words)
+    code = answer["code"] if answer else ""
+    said = f"{code}: {answer['message']}" if answer else words
+    if isinstance(error, exceptions.PermissionDeniedError) or code in _REFUSED:
+        return ObjectAccessError(uri, name, f"access refused; {hint} ({said})")
+    if isinstance(error, exceptions.UnauthenticatedError):
+        return ObjectAccessError(uri, name, f"credentials needed; {hint} ({said})")
+    if code == "NoSuchBucket":
+        return ObjectMissingError(uri, name, f"the bucket does not exist ({said})")
+    if isinstance(error, FileNotFoundError):
+        return ObjectMissingError(uri, name, f"there is no such object ({said})")
+    if code == "InvalidRange" or "416 Range" in words or "Invalid range" in words:
+        return ObjectDamagedError(uri, name, f"it ends before the range asked ({said})")
+    if "error sending request" in words:
+        said = f"the service can't be reached ({words})"
+    if isinstance(error, exceptions.BaseError | OSError | ValueError):
+        return ObjectStoreError(uri, name, said)
+    return error
+
+
+def broke_off(error: Exception) -> bool:
+    """Tell whether an answer ended in its middle, which obstore does not retry.
+
+    A gateway that fails while it lists sends half of a document, whole as it were.
+    """
+    said = str(error)
+    return isinstance(error, exceptions.GenericError) and (
+        "body error" in said or "invalid list response" in said
+    )

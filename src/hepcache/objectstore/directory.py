@@ -1,37 +1,42 @@
-"""Objects as files below a local directory."""
+"""Objects as files below a local directory, and one local file as a store of one object."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import itertools
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hepcache.errors import (
     ConfigurationError,
     ObjectAccessError,
-    ObjectDamagedError,
     ObjectMissingError,
     ObjectStoreError,
 )
-from hepcache.objectstore.store import Request, check_prefix, join_name
-from hepcache.objectstore.together import Deferred, read_in_threads
+from hepcache.io.atomic import sync, write_atomically
+from hepcache.objectstore.fetch import Deferred
+from hepcache.objectstore.store import Request, Store, check_prefix, check_whole, join_name
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["DirectoryStore", "open_uri"]
-
+# File of the object at the URI itself: a directory can't be a file as well.
 _ANCHOR = ".anchor"
-"""File of the object at the URI itself: a directory can't be a file as well."""
-
-_CONCURRENCY = 8
+_LOCK = ".lock"
 
 
-class DirectoryStore:
+class DirectoryStore(Store):
     """Objects as files; each appears whole, by a rename.
 
     A put that is killed leaves a file ``part-...``, which :meth:`list` shows.
@@ -47,7 +52,8 @@ class DirectoryStore:
     limit = 1 << 40
 
     def __init__(self, uri: str, root: Path) -> None:
-        self.uri, self._root = uri, root
+        self.uri = uri
+        self._root = root
         self._written: set[Path] = set()
         self._lock = threading.Lock()
 
@@ -64,13 +70,44 @@ class DirectoryStore:
             written, self._written = self._written, set()
         path = self._path(name)
         try:
-            for one in [*written, *{one.parent for one in written}]:
-                if one.exists():
-                    _flush(one)
+            for part in [*written, *{file.parent for file in written}]:
+                if part.exists():
+                    sync(part)
             self._write(path, name, data, flush=True)
-            _flush(path.parent)
+            sync(path.parent)
         except OSError as error:
             raise self._error(error, name) from error
+
+    def put_anchor_if(self, name: str, data: Buffer, expected: bytes | None) -> bool:
+        """Store an object if it still has the bytes expected, under a lock of the directory.
+
+        A kill releases the lock. Where the file system has none, nothing is stored.
+        """
+        try:
+            with self._locked():
+                return super().put_anchor_if(name, data, expected)
+        except OSError as error:
+            raise self._error(error, name) from error
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep all others from publishing in this directory meanwhile."""
+        lock = self._root / _LOCK
+        while True:
+            self._root.mkdir(parents=True, exist_ok=True)
+            try:
+                file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                continue  # somebody has just removed the empty directory
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                # The one who held it may have removed its name; then it locks nothing.
+                with suppress(FileNotFoundError):
+                    if lock.samefile(f"/proc/self/fd/{file}"):
+                        yield
+                        return
+            finally:
+                os.close(file)
 
     def get(self, name: str) -> bytes:
         """Return an object whole."""
@@ -79,29 +116,22 @@ class DirectoryStore:
         except OSError as error:
             raise self._error(error, name) from error
 
-    def get_ranges(self, name: str, starts: Sequence[int], lengths: Sequence[int]) -> list[Buffer]:
-        """Return ranges of one object."""
-        found: list[Buffer] = []
-        try:
-            file = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                for start, length in zip(starts, lengths, strict=True):
-                    found.append(self._range(file, name, start, length))
-            finally:
-                os.close(file)
-        except ObjectDamagedError:
-            raise
-        except OSError as error:
-            raise self._error(error, name) from error
-        return found
-
-    async def read(self, requests: Sequence[Request]) -> list[Buffer]:
-        """Return ranges of many objects."""
-        return await read_in_threads(self.get_ranges, requests, _CONCURRENCY)
-
     def begin(self, requests: Sequence[Request], _: object = None) -> Deferred:
         """Return what will read ranges of many objects."""
-        return Deferred(self.get_ranges, requests)
+        return Deferred(self._read, requests)
+
+    def _read(self, requests: Sequence[Request]) -> list[Buffer]:
+        found: list[Buffer] = []
+        for name, group in itertools.groupby(requests, attrgetter("name")):
+            try:
+                file = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    found += _ranges(self.uri, file, list(group))
+                finally:
+                    os.close(file)
+            except OSError as error:
+                raise self._error(error, name) from error
+        return found
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield name and bytes of objects."""
@@ -111,6 +141,8 @@ class DirectoryStore:
             below = Path(directory).relative_to(top).as_posix()
             for file in files:
                 name = prefix + (file if below == "." else f"{below}/{file}")
+                if name == _LOCK:
+                    continue
                 try:
                     size = Path(directory, file).stat().st_size
                 except FileNotFoundError:
@@ -131,61 +163,118 @@ class DirectoryStore:
                     path.rmdir()
                 except OSError:
                     break
-
-    def close(self) -> None:
-        """Do nothing: no handle is kept."""
+        if self._root.is_dir() and os.listdir(self._root) == [_LOCK]:  # noqa: PTH208
+            with self._locked(), suppress(OSError):
+                if os.listdir(self._root) == [_LOCK]:  # noqa: PTH208
+                    (self._root / _LOCK).unlink()
+                    self._root.rmdir()
 
     def _path(self, name: str) -> Path:
         return self._root / _ANCHOR if not name else Path(join_name(str(self._root), name))
 
     def _write(self, path: Path, name: str, data: Buffer, flush: bool = False) -> None:
+        # Of a killed put, `list` shows what is left, so that it can be removed.
         part = path.parent / f"part-{os.getpid()}-{os.urandom(6).hex()}"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with part.open("xb") as file:
-                    file.write(data)
-                    if flush:
-                        file.flush()
-                        os.fsync(file.fileno())
-                part.replace(path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
+            write_atomically(path, data, temporary=os.fspath(part), durable=flush)
         except OSError as error:
             raise self._error(error, name) from error
-
-    def _range(self, file: int, name: str, start: int, length: int) -> bytes:
-        data = os.pread(file, length, start)
-        # The kernel gives 2 GiB at most at a time.
-        while len(data) < length:
-            more = os.pread(file, length - len(data), start + len(data))
-            if not more:
-                problem = f"it ends at byte {start + len(data)}, before byte {start + length}"
-                raise ObjectDamagedError(self.uri, name, problem)
-            data += more
-        return data
 
     def _error(self, error: OSError, name: str) -> ObjectStoreError:
         if isinstance(error, ObjectStoreError):
             return error
         if isinstance(error, FileNotFoundError):
             return ObjectMissingError(self.uri, name, "there is no such object")
-        kind = (
-            ObjectAccessError if error.errno in (errno.EACCES, errno.EPERM) else ObjectStoreError
-        )
+        refused = error.errno in (errno.EACCES, errno.EPERM)
+        kind = ObjectAccessError if refused else ObjectStoreError
         return kind(self.uri, name, str(error))
 
 
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+class FileStore(Store):
+    """A local file as a store that can only be read; its one object is called ``""``.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    ObjectStoreError
+        It can't be opened.
+    """
+
+    limit = 0
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.uri = os.fspath(path)
+        try:
+            self._file = os.open(self.uri, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise ObjectMissingError(self.uri, "", "there is no such file") from None
+        except OSError as error:
+            raise ObjectStoreError(self.uri, "", f"{error.strerror or error}") from error
+
+    def get(self, name: str) -> bytes:
+        """Return the file whole."""
+        return bytes(self._read([Request(name, 0, os.fstat(self._file).st_size)])[0])
+
+    def begin(
+        self, requests: Sequence[Request], buffer: NDArray[np.uint8] | None = None
+    ) -> Deferred:
+        """Let the kernel read ahead, and return what will read."""
+        for _, start, length in requests:
+            with suppress(OSError):
+                os.posix_fadvise(self._file, start, length, os.POSIX_FADV_WILLNEED)
+        return Deferred(partial(self._read, buffer=buffer), requests)
+
+    def _read(
+        self, requests: Sequence[Request], buffer: NDArray[np.uint8] | None = None
+    ) -> list[Buffer]:
+        return _ranges(self.uri, self._file, requests, buffer)
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield the file itself."""
+        if not prefix:
+            yield "", os.fstat(self._file).st_size
+
+    def put(self, name: str, data: Buffer) -> None:  # noqa: ARG002
+        """Refuse."""
+        raise ObjectStoreError(self.uri, name, "this file is only read; put into another store")
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Refuse."""
+        raise ObjectStoreError(self.uri, ", ".join(names), "this file is only read")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
-def open_uri(uri: str, parts: SplitResult) -> DirectoryStore:
+def _ranges(
+    uri: str, file: int, requests: Sequence[Request], buffer: NDArray[np.uint8] | None = None
+) -> list[Buffer]:
+    """Return ranges of an open file, in ``buffer`` if there is one."""
+    found: list[Buffer] = []
+    if buffer is None:
+        buffer = np.empty(sum(request.length for request in requests), np.uint8)
+    for request in requests:
+        target, buffer = buffer[: request.length].data, buffer[request.length :]
+        done = 0
+        # The kernel gives 2 GiB at most at a time.
+        while done < request.length:
+            more = os.preadv(file, [target[done:]], request.start + done)
+            if not more:
+                check_whole(uri, request, done)
+            done += more
+        found.append(target)
+    return found
+
+
+def open_directory(uri: str, parts: SplitResult) -> DirectoryStore:
     """Open ``ntpl+file:///directory``."""
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise ConfigurationError("URI", "ntpl+file:// and an absolute path", uri)

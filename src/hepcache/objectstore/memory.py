@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult
 
-from hepcache.errors import ObjectDamagedError, ObjectMissingError
-from hepcache.objectstore.store import Request, check_prefix, join_name
+from hepcache.errors import ObjectMissingError
+from hepcache.objectstore.fetch import Deferred
+from hepcache.objectstore.store import (
+    Request,
+    Store,
+    check_prefix,
+    check_whole,
+    join_name,
+    listed_name,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["MemoryStore", "open_uri"]
+# By key; dict operations are atomic between threads.
+_objects: dict[str, bytes] = {}
+_publishing = threading.Lock()
 
-_SERVICE: dict[str, bytes] = {}
-"""All objects of this process, by key; dict operations are atomic between threads."""
 
-
-class MemoryStore:
+class MemoryStore(Store):
     """Objects in memory, which other stores of this process share; gone with it.
 
     Parameters
@@ -32,56 +40,52 @@ class MemoryStore:
     limit = 1 << 40
 
     def __init__(self, uri: str, base: str) -> None:
-        self.uri, self._base = uri, base
+        self.uri = uri
+        self._base = base
 
     def put(self, name: str, data: Buffer) -> None:
         """Store an object whole."""
-        _SERVICE[join_name(self._base, name)] = bytes(data)
+        _objects[join_name(self._base, name)] = bytes(data)
 
-    put_anchor = put
+    def put_anchor_if(self, name: str, data: Buffer, expected: bytes | None) -> bool:
+        """Store an object if it still has the bytes expected."""
+        with _publishing:
+            return super().put_anchor_if(name, data, expected)
 
     def get(self, name: str) -> bytes:
         """Return an object whole."""
         try:
-            return _SERVICE[join_name(self._base, name)]
+            return _objects[join_name(self._base, name)]
         except KeyError:
             raise ObjectMissingError(self.uri, name, "there is no such object") from None
 
-    def get_ranges(self, name: str, starts: Sequence[int], lengths: Sequence[int]) -> list[Buffer]:
-        """Return ranges of one object, as views of it."""
-        whole = memoryview(self.get(name))
+    def begin(self, requests: Sequence[Request], _: object = None) -> Deferred:
+        """Return what will read ranges of many objects, as views of them."""
+        return Deferred(self._read, requests)
+
+    def _read(self, requests: Sequence[Request]) -> list[Buffer]:
         found: list[Buffer] = []
-        for start, length in zip(starts, lengths, strict=True):
-            if start + length > len(whole):
-                problem = f"it ends at byte {len(whole)}, before byte {start + length}"
-                raise ObjectDamagedError(self.uri, name, problem)
+        for request in requests:
+            name, start, length = request
+            whole = memoryview(self.get(name))
+            check_whole(self.uri, request, min(length, len(whole) - start))
             found.append(whole[start : start + length])
         return found
-
-    async def read(self, requests: Sequence[Request]) -> list[Buffer]:
-        """Return ranges of many objects."""
-        return [self.get_ranges(name, [start], [size])[0] for name, start, size in requests]
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield name and bytes of objects."""
         check_prefix(prefix)
-        if not prefix and self._base in _SERVICE:
-            yield "", len(_SERVICE[self._base])
-        beside = prefix.startswith(".")
-        root = self._base if beside else f"{self._base}/"
-        for key, data in list(_SERVICE.items()):
-            if key.startswith(root + prefix):
-                yield key.removeprefix(root), len(data)
+        for key, data in list(_objects.items()):
+            name = listed_name(self._base, key, prefix)
+            if name is not None:
+                yield name, len(data)
 
     def delete(self, names: Sequence[str]) -> None:
         """Remove objects."""
         for name in names:
-            _SERVICE.pop(join_name(self._base, name), None)
-
-    def close(self) -> None:
-        """Do nothing: the objects stay."""
+            _objects.pop(join_name(self._base, name), None)
 
 
-def open_uri(uri: str, parts: SplitResult) -> MemoryStore:
+def open_memory(uri: str, parts: SplitResult) -> MemoryStore:
     """Open ``ntpl+mem://name``."""
     return MemoryStore(uri, f"{parts.netloc}{parts.path}".rstrip("/"))

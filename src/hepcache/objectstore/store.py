@@ -1,50 +1,17 @@
-"""The Protocol that every object store follows, and how a URI leads to one.
-
-A store is one place inside a service: a prefix in a bucket, a pool or a
-directory, which holds one ntuple. Names are relative to it:
-
-``""``
-    the object at the URI itself, which is where ROOT keeps the anchor on S3;
-``"12"``, ``"cluster/3"``
-    objects below the URI: ``URI/12``;
-``".pages/12"``
-    a name that begins with a dot stands beside the URI: ``URI.pages/12``.
-    S3 gateways that keep objects as files (versitygw, for one) can't hold
-    both an object ``URI`` and objects below it, but can hold this.
-
-So ROOT's template ``${baseurl}/${objid}`` is the name ``"12"``, and
-``${baseurl}.pages/${objid}`` is ``".pages/12"``.
-"""
+"""What every object store can do, and how its objects are named."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
-from inspect import signature
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
-from urllib.parse import parse_qsl, urlsplit
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from hepcache.errors import ConfigurationError
-from hepcache.fileset.paths import is_store_uri
+import numpy as np
+from numpy.typing import NDArray
+
+from hepcache.errors import ConfigurationError, ObjectDamagedError, ObjectMissingError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-__all__ = ["Request", "Store", "check_prefix", "is_store_uri", "join_name", "open_store"]
-
-_MODULES = {
-    "ntpl+mem": "memory",
-    "ntpl+file": "directory",
-    "ntpl+s3+http": "cloud",
-    "ntpl+s3+https": "cloud",
-    "ntpl+s3": "cloud",
-    "ntpl+gs": "cloud",
-    "ntpl+az": "cloud",
-    "rados": "rados",
-    "ntpl+rados": "rados",
-    "daos": "daos",
-    "ntpl+daos": "daos",
-}
 
 
 class Request(NamedTuple):
@@ -64,33 +31,32 @@ class Request(NamedTuple):
 
 
 class Pending(Protocol):
-    """Ranges that are on their way."""
+    """Ranges of objects that are on their way."""
 
     def result(self) -> Sequence[Buffer]:
-        """Return what :meth:`Store.read` does, when all of it is there; asked for once."""
+        """Return the ranges in the order of the requests, when all are there; called once."""
 
     def cancel(self) -> object:
-        """Let go of them: the result will not be asked for."""
+        """Give the ranges up: the result will not be asked for."""
 
 
 @runtime_checkable
 class Store(Protocol):
-    """One place in an object store; see this module for how objects are named.
+    """One place in an object store; an implementation inherits what it does not do better.
 
-    All methods may be called from many threads at once. What they raise is an
+    All methods may be called from many threads at once. They raise an
     :class:`~hepcache.errors.ObjectStoreError`: ``ObjectMissingError`` where
-    an object or its bucket does not exist, ``ObjectDamagedError`` where it
-    ends before a range does, ``ObjectAccessError`` where credentials are
+    an object or its bucket does not exist, ``ObjectDamagedError`` where an
+    object ends before a range does, ``ObjectAccessError`` where credentials are
     refused. Transient failures are tried again, with growing pauses, before
     anything is raised.
 
-    A store may have a method ``begin``, which takes what :meth:`read` does
-    and memory of at least that size, which the ranges may be put in. It
-    begins with them as far as that needs no waiting, and returns a
-    :class:`Pending`: what its bytes are decoded by waits for them, and no
-    other thread has to be woken in between. One where ROOT has keys of its
-    own has an attribute ``root_keys``, see
-    :class:`~hepcache.objectstore.rootanchor.RootKeys`.
+    A store is one place inside a service: a prefix in a bucket, a pool or a
+    directory. A name is relative to the URI: ``"12"`` is the object ``URI/12``,
+    ``""`` the one at the URI itself, and ``".pages/12"``, with a dot first, is
+    beside the URI: ``URI.pages/12``. S3 gateways that keep objects as files
+    (versitygw, for one) can't hold both an object ``URI`` and objects below it,
+    but can hold this.
 
     Attributes
     ----------
@@ -100,34 +66,57 @@ class Store(Protocol):
         Bytes of the largest object that it takes.
     """
 
-    @property
-    def uri(self) -> str:
-        """Where the store is."""
-
-    @property
-    def limit(self) -> int:
-        """Bytes of the largest object."""
+    uri: str
+    limit: int
 
     def put(self, name: str, data: Buffer) -> None:
         """Store an object whole; one that has the name is replaced."""
 
     def put_anchor(self, name: str, data: Buffer) -> None:
-        """Store a small object so that a reader sees all of it or nothing, and durably.
+        """Store a small object durably, so that a reader sees all of it or nothing.
 
         What was put before is stored when this returns.
         """
+        self.put(name, data)
+
+    def put_anchor_if(self, name: str, data: Buffer, expected: bytes | None) -> bool:
+        """Store an object as :meth:`put_anchor` does, if it still has the bytes expected.
+
+        ``None`` stands for no object. Of many who expect the same, in any processes, one is told
+        True; the others change nothing. A store that can't decide that in one step compares
+        first.
+        """
+        if self.content(name) != expected:
+            return False
+        self.put_anchor(name, data)
+        return True
+
+    def content(self, name: str) -> bytes | None:
+        """Return an object whole, ``None`` where it is missing."""
+        try:
+            return self.get(name)
+        except ObjectMissingError:
+            return None
 
     def get(self, name: str) -> bytes:
         """Return an object whole."""
 
     def get_ranges(self, name: str, starts: Sequence[int], lengths: Sequence[int]) -> list[Buffer]:
         """Return ranges of one object, each of exactly the length asked for."""
+        ranges = zip(starts, lengths, strict=True)
+        return list(
+            self.begin([Request(name, start, length) for start, length in ranges]).result()
+        )
 
-    async def read(self, requests: Sequence[Request]) -> list[Buffer]:
-        """Return ranges of many objects in the order of the requests.
+    def begin(
+        self, requests: Sequence[Request], buffer: NDArray[np.uint8] | None = None, /
+    ) -> Pending:
+        """Begin to read ranges of many objects, as far as that needs no waiting.
 
-        They are read concurrently, a bounded number at a time. The first that
-        fails ends the others.
+        They are read a bounded number at a time; the first that fails ends the
+        others. The store may put them in ``buffer``, shape ``(n_bytes,)``, which is at
+        least as large as all of them. The thread that decodes the bytes is the
+        one that waits for them, so that no other has to be woken in between.
         """
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
@@ -141,7 +130,8 @@ class Store(Protocol):
         """Remove objects; names without an object are ignored."""
 
     def close(self) -> None:
-        """Let go of connections and handles; the store can't be used any more."""
+        """Close connections and handles, if there are any; the store can't be used any more."""
+        return
 
 
 def join_name(base: str, name: str) -> str:
@@ -173,59 +163,29 @@ def join_name(base: str, name: str) -> str:
     return f"{base}/{name}"
 
 
-def check_prefix(prefix: str) -> str:
-    """Return what :meth:`Store.list` was given, if it has a meaning.
-
-    Raises
-    ------
-    ConfigurationError
-        It neither is empty nor ends with a slash, or is no name.
-    """
+def check_prefix(prefix: str) -> None:
+    """Raise ConfigurationError if a listing's prefix neither is empty nor ends with a slash."""
     if prefix:
         join_name("", prefix.removesuffix("/"))
         if not prefix.endswith("/") or prefix == "/":
             raise ConfigurationError("prefix of object names", "'' or one that ends in /", prefix)
-    return prefix
 
 
-def open_store(uri: str, **options: Any) -> Store:
-    """Open the store that a URI names.
+def listed_name(base: str, key: str, prefix: str) -> str | None:
+    """Return the name of the object at a key, if it belongs to the listing of ``prefix``.
 
-    Parameters
-    ----------
-    uri
-        ``ntpl+s3+https://host/bucket/path`` (or ``http``, as ROOT writes it),
-        ``ntpl+s3://bucket/path`` (Amazon), ``ntpl+gs://``, ``ntpl+az://``,
-        ``rados://pool/path``, ``daos://pool/container/name``,
-        ``ntpl+file:///directory``, ``ntpl+mem://name``. Options may stand
-        behind a question mark, but never credentials.
-    **options
-        The store's options, see its class. They win over those of the URI.
-
-    Raises
-    ------
-    ConfigurationError
-        The URI or an option has no meaning.
-    ObjectStoreError
-        The store can't be reached.
-    ImportError
-        The library for the store is missing; the message says how to get it.
+    >>> listed_name("run3/zee", "run3/zee/12", ""), listed_name("run3/zee", "run3/zeta", "")
+    ('12', None)
     """
-    parts = urlsplit(uri)
-    module = _MODULES.get(parts.scheme.lower())
-    if module is None:
-        raise ConfigurationError("URI", f"one of {', '.join(sorted(_MODULES))} and ://", uri)
-    if parts.fragment or "@" in parts.netloc:
-        raise ConfigurationError(
-            "URI", "neither '#' nor '@': credentials come from the environment or options", uri
-        )
-    given = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **options}
-    plain = uri.partition("?")[0].rstrip("/")
-    loaded = import_module(f"hepcache.objectstore.{module}")
-    # The first two parameters are the URI, plain and in parts; the others are options.
-    known = list(signature(loaded.open_uri).parameters)[2:]
-    for name in given:
-        if name not in known:
-            raise ConfigurationError(f"option of {plain}", f"one of {', '.join(known)}", name)
-    store: Store = loaded.open_uri(plain, parts, **given)
-    return store
+    if not prefix and key == base:
+        return ""
+    root = base if prefix.startswith(".") else f"{base}/"
+    return key.removeprefix(root) if key.startswith(root + prefix) else None
+
+
+def check_whole(uri: str, request: Request, nbytes: int) -> None:
+    """Raise ObjectDamagedError if not all bytes of a range came because the object ends."""
+    name, start, length = request
+    if nbytes != length:
+        problem = f"it ends at byte {start + nbytes}, before byte {start + length}"
+        raise ObjectDamagedError(uri, name, problem)

@@ -20,32 +20,17 @@ import awkward as ak
 import xxhash
 import zstandard
 
-from hepcache.cache.store import ColumnCache
-from hepcache.columns.opening import open_source
-from hepcache.columns.source import TreeRef
-from hepcache.columns.table import Table
-from hepcache.columns.tablefile import branches_digest
-from hepcache.process import upstream
+from hepcache.cache.column_cache import ColumnCache
+from hepcache.formats.registry import open_source
+from hepcache.formats.source import TreeRef
+from hepcache.formats.ttree.branch_table import BranchTable, branches_digest
 from hepcache.telemetry import ReadLog
-
-__all__ = ["SchemaForm", "forget_forms", "schema_form"]
+from hepcache.upstream import coffea as upstream
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaForm:
-    """What a schema makes of a branch list, without anything of one file.
-
-    Attributes
-    ----------
-    schema
-        The schema's object.
-    form
-        Its form as a dict, as coffea keeps it.
-    record
-        The same as awkward's form.
-    columns
-        Names of the tree's columns.
-    """
+    """What a schema makes of a branch list, without anything of one file."""
 
     schema: Any
     form: dict[str, Any]
@@ -56,68 +41,83 @@ class SchemaForm:
 # Another release of these may make another form of the same branches.
 _RELEASES = "-".join(version(name) for name in ("coffea", "uproot", "awkward"))
 _KIND = f"tree-forms-{_RELEASES}"
-_base_forms: dict[tuple[str, str, str, str, bool], str] = {}
 
 
-def schema_form(
+class FormCache:
+    """Forms that a process has made, by file and by list of branches."""
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[str, ...], str] = {}
+        # Files of one branch list share one text, so that its form is shared too.
+        self._interned = lru_cache(maxsize=64)(str)
+        self._shared = lru_cache(maxsize=16)(_built)
+
+    def form(
+        self,
+        ref: TreeRef,
+        schema: type,
+        cache: ColumnCache | None,
+        iteritems_options: Mapping[str, Any],
+        log: ReadLog,
+    ) -> SchemaForm:
+        """Return a schema's form for a tree; the origin is asked only the first time.
+
+        ``cache``: where the host keeps base forms, or ``None``.
+        ``iteritems_options``: options for ``tree.iteritems``. Those that hold functions have no
+        lasting name, so with them the form is made anew for each chunk.
+        ``log``: where bytes requested from the origin are counted.
+        Raises ``OriginError``: the form is not known, and the origin can't be read.
+        """
+        variant = _variant(iteritems_options)
+        if variant is None:
+            return _built(json.dumps(_from_origin(ref, schema, iteritems_options, log)), schema)
+        podio = upstream.reads_podio_metadata(schema)
+        variant = f"-podio{variant}" if podio else variant
+        key = (ref.uuid, ref.tag, ref.tree, ref.path if podio else "", variant)
+        text = self._texts.get(key)
+        if text is None:
+            name = f"{ref.content}-{quote(ref.tree, safe='')}{variant}"
+            text = _stored(name, cache)
+            if text is None:
+                text = _new(ref, schema, cache, iteritems_options, variant, log)
+                _store(name, cache, text)
+            self._texts[key] = text = self._interned(text)
+        return self._shared(text, schema)
+
+    def forget(self) -> None:
+        """Drop every form."""
+        self._texts.clear()
+        self._interned.cache_clear()
+        self._shared.cache_clear()
+
+
+def _variant(options: Mapping[str, Any]) -> str | None:
+    """Return a part of a name that stands for options; ``None`` where they hold functions."""
+    if not options:
+        return ""
+    try:
+        text = json.dumps(options, sort_keys=True)
+    except TypeError:
+        return None
+    return f"-{xxhash.xxh3_128_hexdigest(text.encode())}"
+
+
+def _new(
     ref: TreeRef,
     schema: type,
     cache: ColumnCache | None,
-    iteritems_options: Mapping[str, Any],
+    options: Mapping[str, Any],
+    variant: str,
     log: ReadLog,
-) -> SchemaForm:
-    """Return a schema's form for a tree; the origin is asked only the first time.
-
-    Parameters
-    ----------
-    ref
-        The tree.
-    schema
-        The schema's class.
-    cache
-        Where the host keeps base forms, or ``None``.
-    iteritems_options
-        Options for ``tree.iteritems``. Some hold functions and have no
-        lasting name, so with options the form is made anew for each chunk.
-    log
-        Where bytes requested from the origin are counted.
-
-    Raises
-    ------
-    OriginError
-        The form is not known, and the origin can't be read.
-    """
-    if iteritems_options:
-        return _built(json.dumps(_from_origin(ref, schema, iteritems_options, log)), schema)
-    podio = upstream.reads_podio_metadata(schema)
-    key = (ref.uuid, ref.tag, ref.tree, ref.path if podio else "", podio)
-    text = _base_forms.get(key)
-    if text is None:
-        name = f"{ref.content}-{quote(ref.tree, safe='')}{'-podio' if podio else ''}"
-        text = _stored(name, cache)
-        if text is None:
-            text = _new(ref, schema, cache, log)
-            _store(name, cache, text)
-        _base_forms[key] = text = _interned(text)
-    return _shared(text, schema)
-
-
-def forget_forms() -> None:
-    """Drop every form that this process holds."""
-    _base_forms.clear()
-    _interned.cache_clear()
-    _shared.cache_clear()
-
-
-def _new(ref: TreeRef, schema: type, cache: ColumnCache | None, log: ReadLog) -> str:
+) -> str:
     """Return the base form of a file that is new here; its branches may be known all the same."""
     tree = open_source(ref).tree
-    if upstream.reads_podio_metadata(schema) or not isinstance(tree, Table):
-        return json.dumps(_from_origin(ref, schema, {}, log))
-    name = f"branches-{branches_digest(tree.branches)}"
+    if upstream.reads_podio_metadata(schema) or not isinstance(tree, BranchTable):
+        return json.dumps(_from_origin(ref, schema, options, log))
+    name = f"branches-{branches_digest(tree.branches)}{variant}"
     text = _stored(name, cache)
     if text is None:
-        text = json.dumps(_from_origin(ref, schema, {}, log))
+        text = json.dumps(_from_origin(ref, schema, options, log))
         _store(name, cache, text)
     return text
 
@@ -132,17 +132,6 @@ def _from_origin(
     form = upstream.base_form(tree, schema, dict(options))
     source.account(log)
     return form
-
-
-@lru_cache(maxsize=64)
-def _interned(text: str) -> str:
-    # Files of one branch list share one text, so that the form below is shared too.
-    return text
-
-
-@lru_cache(maxsize=16)
-def _shared(text: str, schema: type) -> SchemaForm:
-    return _built(text, schema)
 
 
 def _built(text: str, schema: type) -> SchemaForm:

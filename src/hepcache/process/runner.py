@@ -2,33 +2,98 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
-from uuid import UUID
+from functools import partial
+from typing import Any, Literal, TypeVar
+from uuid import UUID, uuid4
 
-from hepcache.chunks import cut, segment_boundaries
-from hepcache.fileset import Catalogue, FileRecord, Fileset, FileSpec
-from hepcache.process.executor import Executor, Journal, current_client
-from hepcache.process.experience import Experience
-from hepcache.process.kernel import kernel_uses, looks
-from hepcache.process.last import note_run
-from hepcache.process.upstream import (
+import cloudpickle
+import lz4.frame
+from coffea.processor import Err, Ok, ProcessorABC, accumulate
+from uproot.exceptions import KeyInFileError
+
+from hepcache.catalogue.catalogue import Catalogue, joined
+from hepcache.credentials import without_credentials
+from hepcache.errors import (
+    BadFileError,
+    BadFilesetError,
+    CatalogueError,
+    ConfigurationError,
+    FingerprintError,
+    IncompleteWarning,
+    ProcessorError,
+    RetryError,
+)
+from hepcache.fileset import FileRecord, Fileset, FileSpec
+from hepcache.fileset.segments import cut, segment_boundaries
+from hepcache.io.retry import error_text
+from hepcache.process.attempts import ChunkFunction, named_by, parquet_metadata
+from hepcache.process.chunk import COLUMNS, FAILED, NOT_STORED, RECORDS, SKIPPED, Chunk, plain
+from hepcache.process.executor import (
+    CLUSTER_RUN,
+    INTERRUPTIONS,
+    ClusterRun,
+    Executor,
+    client_in_force,
+    current_client,
+    no_result,
+    with_missing,
+)
+from hepcache.process.fscache_use import kernel_uses, looks
+from hepcache.process.partial_run import (
+    PartialRun,
+    UnopenedFiles,
+    check_chunks,
+    check_content,
+    completed,
+    lacking_chunks,
+)
+from hepcache.process.reuse import Reuse, Work, compact_here, loaded_here
+from hepcache.process.run_handle import RunHandle
+from hepcache.process.run_history import RunHistory, note_run, work_name
+from hepcache.report import RunRecord
+from hepcache.report.machine import versions
+from hepcache.report.outcomes import MissingChunk, lacking_text
+from hepcache.results.derived import is_derived
+from hepcache.settings import settings
+from hepcache.telemetry import ChunkRecord
+from hepcache.upstream.coffea import (
     DaskExecutor,
     ExecutorBase,
     FileMeta,
+    UprootMissTreeError,
     WorkItem,
-    coffea_work,
+    compress,
+    decompress,
 )
-from hepcache.process.upstream import Runner as CoffeaRunner
-from hepcache.process.work import COLUMNS, RECORDS, Chunk, process_chunk
-from hepcache.report.record import RunRecord, versions
-from hepcache.settings import settings
-from hepcache.telemetry import ChunkRecord
+from hepcache.upstream.coffea import Runner as CoffeaRunner
+from hepcache.upstream.names import warn_of_missing
 
-__all__ = ["Runner"]
+# Options that a run has in common with the one that completes it.
+_KEPT = (
+    "schema",
+    "chunksize",
+    "maxchunks",
+    "skipbadfiles",
+    "xrootdtimeout",
+    "align_clusters",
+    "savemetrics",
+    "use_result_type",
+    "processor_compression",
+    "format",
+    "name",
+    "failures",
+    "results",
+    "remember",
+)
+_PATIENCE_S = 5.0  # with another process's lock on the catalogue; the run waits no longer
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -49,97 +114,255 @@ class Runner(CoffeaRunner):
         Name of the run in its record.
     remember
         Note the columns, for ``hepcache cache warm --like last``.
+    divisible
+        Cut the last long chunks of a run on a cluster, so that no thread
+        trails at its end. How far they are cut depends on what earlier runs
+        took, so the entry ranges that the processor gets differ from run to
+        run: not for processors that name files by them, seed random numbers
+        by them, or otherwise do more than add up over events. Without it,
+        chunks depend on the file, the chunksize, ``align_clusters`` and the
+        setting ``hepcache.segment.entries``, and on nothing else.
+    failures
+        What to do about a chunk that fails, after all attempts, or a file that
+        can't be opened, with an exception that ``skipbadfiles`` doesn't name.
+        "raise" ends the run with that error. "collect" returns what the others
+        come to, warns with :class:`~hepcache.errors.IncompleteWarning`, and
+        lists what failed in ``run_record.failed``; :meth:`retry` processes only
+        that again.
+    results
+        "reuse" stores the results of chunks on the hosts that computed them,
+        and takes those that the same code has computed from the same events
+        before: a run that died goes on where it was, and the same run again
+        computes nothing. See :func:`hepcache.fingerprint` for what the same
+        code is.
     run_record
         What the last run did; ``None`` before the first.
+    partial_run
+        What :meth:`retry` needs, where the last run's result lacks events.
 
     Notes
     -----
     Files are known from the catalogue after their first run, and looked at
     again cheaply each time. Chunks are cut at segment boundaries where the
     chunksize allows.
+
+    A catalogue that can't be read or written, as on a full disk, is a warning:
+    the run opens all files itself, and is not remembered.
     """
 
     executor: ExecutorBase | None = None
+    pre_executor: ExecutorBase | None = None
+    metadata_cache: MutableMapping[Any, Any] | None = None
     name: str = "run"
     remember: bool = True
+    divisible: bool = False
+    failures: Literal["raise", "collect"] = "raise"
+    results: Literal["compute", "reuse"] = "compute"
     run_record: RunRecord | None = field(default=None, init=False, repr=False, compare=False)
+    partial_run: PartialRun | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.executor is None:
-            self.executor = Executor()
-        elif type(self.executor) is DaskExecutor:
-            options = {**vars(self.executor), "worker_affinity": False}
-            self.executor = Executor(**options)
+        warn_of_missing()
+        self.executor = Executor() if self.executor is None else _ours(self.executor)
+        if self.pre_executor is not None:
+            self.pre_executor = _ours(self.pre_executor)
+        if self.metadata_cache is None:
+            # coffea's is of the process, and holds the metadata that users gave to other filesets.
+            self.metadata_cache = {}
         super().__post_init__()
-        self._known: dict[tuple[str, str], FileRecord] = {}
-        self._problems: dict[str, str] = {}
+        self._known: dict[tuple[str, str | None], FileRecord] = {}
+        self._unopened = UnopenedFiles()
+        self._surveys: dict[str, UnopenedFiles] = {}  # by the run that chunks were cut for
+        self._completing: PartialRun | None = None
+        self._remembers = True
+        self._not_stored = ""
+        self._derived_columns: list[str] = []
+        self._run_id = ""
 
     def _preprocess_fileset_root(
         self, fileset: list[FileMeta], uproot_options: Mapping[str, Any]
     ) -> None:
         options = {**uproot_options, "timeout": uproot_options.get("timeout", self.xrootdtimeout)}
-        specs = [
-            FileSpec(meta.dataset, meta.filename, meta.treename, None, None) for meta in fileset
-        ]
-        with Catalogue(settings().catalogue) as catalogue:
-            found, self._problems = catalogue.records(
-                specs,
-                on_bad="skip" if self.skipbadfiles else "raise",
-                options=options,
-                progress=getattr(self.executor, "status", True),
-            )
-        self._known.update({(spec.path, spec.tree or ""): record for spec, record in found})
+        bad = {(spec.path, spec.tree): error for spec, error in self._survey(fileset, options)}
         for meta in fileset:
-            record = self._known.get((meta.filename, meta.treename))
-            if record is not None:
-                meta.metadata = {
-                    **(meta.metadata or {}),
-                    "numentries": record.entries,
-                    "uuid": UUID(record.uuid).bytes,
-                    "clusters": list(record.clusters),
-                }
+            error = bad.get((str(meta.filename), meta.treename))
+            if error is not None:
+                self._unopened.add_file(meta, error, self._outcome(error))
+                # The file is bad now, even if coffea's own cache of metadata has it.
+                meta.metadata = None
+                continue
+            record = self._record(meta)
+            meta.metadata = {
+                **(meta.metadata or {}),
+                "numentries": record.entries,
+                "uuid": UUID(record.uuid).bytes,
+                "clusters": list(record.clusters),
+            }
+
+    def _preprocess_fileset_parquet(self, fileset: list[FileMeta]) -> None:
+        """Read the footers of all files in every run: no catalogue knows whether they changed."""
+        files = {(meta.filename, meta.treename): meta for meta in fileset}
+        executor: Any = self.pre_executor
+        if isinstance(executor, DaskExecutor):
+            executor = executor.copy(heavy_input=None, worker_affinity=False)
+        executor = executor.copy(
+            function_name="get_metadata", desc="Preprocessing", unit="file", compression=None
+        )
+        found, _ = executor(list(files.values()), partial(parquet_metadata, self.retries), {})
+        bad = []
+        for meta in fileset:
+            known = found[meta.filename, meta.treename]
+            if isinstance(known, Exception):
+                path = without_credentials(str(meta.filename))
+                error = BadFileError({path: error_text(known)}, type(known))
+                error.__cause__ = known
+                bad.append((FileSpec(meta.dataset, str(meta.filename), meta.treename), error))
+                self._unopened.add_file(meta, error, self._outcome(error))
+                meta.metadata = None
+            else:
+                meta.metadata = {**(meta.metadata or {}), **known}
+        self._check_bad(bad)
+
+    def _filter_badfiles(self, fileset: list[FileMeta]) -> list[FileMeta]:
+        """Return the files that could be opened: of all others the record tells."""
+        return [meta for meta in fileset if meta.populated(clusters=self.align_clusters)]
+
+    def _limit_preprocess_files(self, fileset: list[FileMeta]) -> list[FileMeta]:
+        """Return the files to look at: all of them where some of the first may be bad."""
+        if self.failures == "collect":
+            return fileset
+        limited: list[FileMeta] = super()._limit_preprocess_files(fileset)
+        return limited
+
+    def _ask(self, question: Callable[[Catalogue], _T]) -> _T:
+        """Ask the catalogue; where it can't answer, an empty one in memory."""
+        if self._remembers:
+            try:
+                with Catalogue(settings().catalogue, patience_s=_PATIENCE_S) as catalogue:
+                    return question(catalogue)
+            except CatalogueError as error:
+                self._remembers = False
+                warnings.warn(f"the run does without its catalogue: {error}", stacklevel=3)
+        with Catalogue.in_memory() as catalogue:
+            return question(catalogue)
+
+    def _survey(
+        self, metas: Iterable[FileMeta], options: Mapping[str, Any]
+    ) -> list[tuple[FileSpec, BadFileError]]:
+        """Look up all files in the catalogue; return the bad ones, if the run may lack them.
+
+        Raises ``BadFileError``: it may not lack some; with ``use_result_type`` none, as coffea
+        makes the error a result.
+        """
+        specs = [FileSpec(meta.dataset, str(meta.filename), meta.treename) for meta in metas]
+        status = getattr(self.executor, "status", True)
+        found, damaged = self._ask(
+            lambda catalogue: catalogue.survey(specs, options=options, progress=status)
+        )
+        for spec in specs:
+            self._known.pop((spec.path, spec.tree), None)
+        self._known.update({(spec.path, spec.tree): record for spec, record in found})
+        bad = [(spec, _coffeas(error)) for spec, error in damaged]
+        self._check_bad(bad)
+        return bad
+
+    def _check_bad(self, bad: Sequence[tuple[FileSpec, BadFileError]]) -> None:
+        """Warn of files that can't be opened.
+
+        Raises ``BadFileError``: the run may not lack some of them.
+        """
+        failed = [(spec, error) for spec, error in bad if self._outcome(error) == "failed"]
+        skipped = [(spec, error) for spec, error in bad if self._outcome(error) == "skipped"]
+        # Beside dataframes there is no record to list them.
+        fatal = [] if self.failures == "collect" and not self.use_dataframes else failed
+        if self.use_result_type and self.failures == "raise" and self._completing is None:
+            fatal = failed or skipped
+        if fatal:
+            raise joined(fatal) from fatal[0][1].__cause__
+        for word, files in (("Skipped", skipped), ("Failed", failed)):
+            if files:
+                warnings.warn(f"{word}: {joined(files).listing}", IncompleteWarning, stacklevel=3)
+
+    def _outcome(self, error: BaseException) -> Literal["failed", "skipped"]:
+        return "skipped" if named_by(error, self._skip_kinds()) else "failed"
 
     def _chunk_generator(self, fileset: list[FileMeta], treename: str) -> Iterator[WorkItem]:
         if self.format != "root":
-            yield from super()._chunk_generator(fileset, treename)
-            return
-        made: defaultdict[str, int] = defaultdict(int)
-        for meta in fileset:
-            for chunk in self._chunks(meta):
+            chunks: Iterator[WorkItem] = super()._chunk_generator(fileset, treename)
+            return chunks
+        # Looked up now: the chunks may be asked for after other files were preprocessed.
+        return self._limited([(meta, self._record(meta)) for meta in fileset], self._run_id)
+
+    def _limited(
+        self, files: Sequence[tuple[FileMeta, FileRecord]], run: str
+    ) -> Iterator[Chunk | WorkItem]:
+        """Return the chunks of all files, up to ``maxchunks`` of each dataset."""
+        before = self._completing
+        known = () if before is None else (*before.record.chunks, *before.chunks)
+        made = Counter(part.dataset for part in known)
+        for meta, record in files:
+            for chunk in self._chunks(meta, record, run):
                 if self.maxchunks is not None and made[meta.dataset] >= self.maxchunks:
                     break
                 made[meta.dataset] += 1
-                yield chunk
+                # What a chunk records has no place in a dataframe.
+                yield chunk.plain() if self.use_dataframes else chunk
 
-    def _chunks(self, meta: FileMeta) -> Iterator[Chunk]:
-        record = self._known[meta.filename, meta.treename]
+    def _record(self, item: FileMeta | WorkItem) -> FileRecord:
+        return self._known[str(item.filename), item.treename]
+
+    def _chunks(self, meta: FileMeta, record: FileRecord, run: str) -> Iterator[Chunk]:
         boundaries = segment_boundaries(record.clusters, settings().segment_entries)
         ours = {"numentries", "uuid", "clusters"}
         user = {key: value for key, value in meta.metadata.items() if key not in ours}
         clusters = record.clusters if self.align_clusters else None
         for start, stop in cut(boundaries, self.chunksize, clusters=clusters):
-            yield Chunk(
-                meta.dataset, meta.filename, meta.treename, start, stop, UUID(record.uuid).bytes,
-                user, meta.preload, record.tag, record.validator, boundaries, record.replaces,
-            )  # fmt: skip
+            item = WorkItem(
+                dataset=meta.dataset,
+                filename=meta.filename,
+                treename=meta.treename,
+                entrystart=start,
+                entrystop=stop,
+                fileuuid=UUID(record.uuid).bytes,
+                usermeta=user,
+                preload=meta.preload,
+            )
+            yield _chunk(item, record, boundaries, run)
 
-    def _known_chunks(self, items: Sequence[WorkItem]) -> list[WorkItem]:
-        """Return work items that coffea cut, with what the catalogue knows of their files."""
-        if self.format != "root" or all(isinstance(item, Chunk) for item in items):
-            return list(items)
+    def _known_chunks(
+        self, items: Sequence[WorkItem], *, looked_at: bool = False
+    ) -> list[WorkItem]:
+        """Return chunks with what the catalogue knows of their files.
+
+        ``looked_at``: whether files of chunks that know their content are looked at, too.
+        """
+        if self.format != "root" or self.use_dataframes:
+            return [plain(item) for item in items]
         metas = {
             (item.filename, item.treename): FileMeta(item.dataset, item.filename, item.treename)
             for item in items
+            if looked_at or not isinstance(item, Chunk)
         }
-        self._preprocess_fileset_root(list(metas.values()), {})
-        chunks = []
+        bad: dict[tuple[str, str | None], BadFileError] = {}
+        if metas:
+            surveyed = self._survey(metas.values(), {})
+            bad = {(spec.path, spec.tree): error for spec, error in surveyed}
+        if not looked_at:
+            self._unopened = UnopenedFiles()
+            for run in dict.fromkeys(item.run for item in items if isinstance(item, Chunk)):
+                self._unopened.update(self._surveys.get(run, UnopenedFiles()))
+        chunks: list[WorkItem] = []
         for item in items:
-            record = self._known[item.filename, item.treename]
+            if isinstance(item, Chunk) and not looked_at:
+                chunks.append(replace(item, run=self._run_id))
+                continue
+            if (str(item.filename), item.treename) in bad:
+                error = bad[str(item.filename), item.treename]
+                self._unopened.add_chunk(item, error, self._outcome(error))
+                continue
+            record = self._record(item)
             boundaries = segment_boundaries(record.clusters, settings().segment_entries)
-            chunks.append(
-                Chunk(**vars(item), tag=record.tag, validator=record.validator,
-                      boundaries=boundaries, replaces=record.replaces)
-            )  # fmt: skip
+            chunks.append(_chunk(plain(item), record, boundaries, self._run_id))
         return chunks
 
     def __call__(
@@ -152,23 +375,12 @@ class Runner(CoffeaRunner):
     ) -> Any:
         """Run a processor over a fileset.
 
-        Parameters
-        ----------
-        fileset
-            What :func:`hepcache.load_fileset` returns, or whatever coffea's
-            ``Runner`` takes.
-        processor_instance
-            A coffea processor, or a callable that takes the events.
-        treename
-            Tree of files that name none. In a :class:`~hepcache.fileset.Fileset`
-            a file's own tree comes first; otherwise it is as in coffea.
-        **options
-            ``uproot_options``, ``iteritems_options`` and ``trace``, as in coffea.
-
-        Returns
-        -------
-        Any
-            What the processor's chunks add up to, after ``postprocess``.
+        ``fileset``: what :func:`hepcache.load_fileset` returns, or whatever coffea's ``Runner``
+        takes.
+        ``treename``: tree of files that name none. In a :class:`~hepcache.fileset.Fileset` a
+        file's own tree comes first; otherwise it is as in coffea.
+        ``**options``: ``uproot_options``, ``iteritems_options`` and ``trace``, as in coffea.
+        It returns what the processor's chunks add up to, after ``postprocess``.
         """
         return super().__call__(fileset, processor_instance, treename=treename, **options)
 
@@ -176,55 +388,420 @@ class Runner(CoffeaRunner):
         self, fileset: Any, *, treename: str | None = None, **options: Any
     ) -> Iterator[WorkItem]:
         """Return the chunks of a fileset, which :meth:`run` takes; as in coffea."""
-        if isinstance(fileset, Fileset):
-            fileset, treename = fileset.to_coffea(treename=treename), None
-        chunks: Iterator[WorkItem] = super().preprocess(fileset, treename=treename, **options)
+        fileset, treename = _as_coffea_takes_it(fileset, treename)
+        self._run_id, self._unopened = uuid4().hex, UnopenedFiles()
+        with self._auto_dask_client():  # before 2026.9 coffea asks for none here
+            chunks: Iterator[WorkItem] = super().preprocess(fileset, treename=treename, **options)
+        if self._unopened.missing:
+            self._surveys[self._run_id] = self._unopened
         return chunks
 
-    def _run_impl(
-        self, fileset: Any, processor_instance: Any, *, treename: str | None = None, **options: Any
-    ) -> Any:
-        if isinstance(fileset, Fileset):
-            fileset, treename = fileset.to_coffea(treename=treename), None
-        if not isinstance(fileset, Mapping | str):
-            fileset = self._known_chunks(list(fileset))
-        began, clock = time.time(), time.perf_counter()
-        self._problems, kernels = {}, looks(self.executor)
-        work = self._work(processor_instance)
-        journal = getattr(self.executor, "journal", Journal())
-        with Catalogue(settings().catalogue) as catalogue:
-            journal.experience = Experience.load(catalogue, work)
-        # coffea's clusters are promised to come whole; checkpoints are named by entries.
-        journal.divisible = not self.align_clusters and self.checkpointer is None
-        out = super()._run_impl(fileset, processor_instance, treename=treename, **options)
-        if isinstance(out, dict):
-            records, columns = out.pop(RECORDS, []), out.pop(COLUMNS, set())
-            journal.experience.learn(records, columns)
-            with Catalogue(settings().catalogue) as catalogue:
-                journal.experience.save(catalogue, work)
-            uses = kernel_uses(kernels, looks(self.executor, {one.path for one in records}))
-            record = self._recorded(records, columns, began, time.perf_counter() - clock)
-            self.run_record = replace(record, kernels=uses)
-            if self.remember:
-                note_run(self.run_record)
+    @contextmanager
+    def _auto_dask_client(self) -> Iterator[None]:
+        """Lend the current client to executors that have none; coffea starts a cluster here."""
+        executors = [self.executor, self.pre_executor]
+        without = [
+            executor
+            for executor in executors
+            if isinstance(executor, DaskExecutor) and executor.client is None
+        ]
+        for executor in without:
+            executor.client = client_in_force()
+        try:
+            yield
+        finally:
+            for executor in without:
+                executor.client = None
+
+    def _run(self, *arguments: Any, **options: Any) -> Any:
+        with self._auto_dask_client():
+            out = self._run_impl(*arguments, **options)
+        return out if self.use_dataframes else self._ended(out)
+
+    def _ended(self, out: dict[str, Any]) -> dict[str, Any]:
+        """Return what a run came to, or raise what ended it early if it is not allowed to."""
+        error = out["exception"]
+        collected = self.failures == "collect" or named_by(error, self._skip_kinds())
+        interrupted = isinstance(error, INTERRUPTIONS)
+        if isinstance(error, BaseException) and (interrupted or not collected):
+            error.partial_output = out["out"]  # type: ignore[attr-defined] # coffea's name
+            if interrupted:
+                name = "runner" if isinstance(error, KeyboardInterrupt) else "handle"
+                error.add_note(f"What was done is kept: {name}.retry() processes the rest.")
+            raise error
         return out
 
-    def _work(self, processor: Any) -> str:
-        """Return the name under which to remember how long this kind of work takes."""
-        kind = processor if hasattr(processor, "__qualname__") else type(processor)
-        schema = getattr(self.schema, "__qualname__", "")
-        return f"{kind.__module__}.{kind.__qualname__}/{schema}"
+    def _run_impl(
+        self,
+        fileset: Any,
+        processor_instance: Any,
+        *,
+        treename: str | None = None,
+        uproot_options: Mapping[str, Any] | None = None,
+        iteritems_options: Mapping[str, Any] | None = None,
+        trace: Callable[..., Any] | None = None,
+    ) -> Any:
+        self._check(processor_instance, uproot_options, iteritems_options)
+        fileset, treename = _as_coffea_takes_it(fileset, treename)
+        self.run_record, self.partial_run, self._run_id = None, None, uuid4().hex
+        self._remembers, self._unopened = True, UnopenedFiles()
 
-    def _recorded(
-        self, records: list[ChunkRecord], columns: set[str], began: float, wall_s: float
-    ) -> RunRecord:
-        journal = getattr(self.executor, "journal", None)
-        chunks = [one.attributed() for one in records]
-        hosts = dict(journal.threads) if journal is not None else {}
+        def chunks() -> list[WorkItem]:
+            if not isinstance(fileset, Mapping | str):
+                return self._known_chunks(_work_items(fileset))
+            return list(
+                self.preprocess(
+                    fileset,
+                    treename=treename,
+                    uproot_options=uproot_options,
+                    trace=trace,
+                    processor_instance=processor_instance,
+                )
+            )
+
+        return self._processed(
+            chunks, processor_instance, uproot_options or {}, iteritems_options or {}
+        )
+
+    def submit(
+        self,
+        fileset: Fileset | Mapping[str, Any] | str | Iterable[WorkItem],
+        processor_instance: Any,
+        *,
+        treename: str | None = None,
+        **options: Any,
+    ) -> RunHandle:
+        """Begin a run on a cluster, and return at once.
+
+        Parameters
+        ----------
+        fileset, processor_instance, treename, options
+            As for a call of the Runner.
+
+        Returns
+        -------
+        RunHandle
+            Says how far the run is, gives what its chunks come to so far, by
+            dataset too, cancels it, or waits for its result.
+
+        Raises
+        ------
+        ConfigurationError
+            The executor is none of a cluster.
+
+        Notes
+        -----
+        The results of each dataset are added up apart until the end, so the
+        workers hold as many results as there are datasets.
+        """
+        if not isinstance(self.executor, Executor):
+            raise ConfigurationError(
+                "executor", "hepcache.Executor, with the client of a cluster", self.executor
+            )
+        self._check(processor_instance, options.get("uproot_options"), None)
+        runner = replace(self)
+        runner.executor = self.executor.copy(client=self.executor.client, status=False)
+        runner.metadata_cache = self.metadata_cache
+        runner._surveys = self._surveys  # noqa: SLF001 - a copy of this one
+        return RunHandle(
+            runner, partial(runner, fileset, processor_instance, treename=treename, **options)
+        )
+
+    def retry(self, record: RunRecord | None = None) -> Any:
+        """Process what the last run lacks, and nothing else, and complete its result.
+
+        Parameters
+        ----------
+        record
+            The run; :attr:`run_record` by default, and no other can be retried.
+
+        Returns
+        -------
+        output
+            What a run returns. Chunks that failed again are in
+            ``run_record`` again, which now tells of both runs together.
+
+        Raises
+        ------
+        RetryError
+            The last run lacks nothing, or was another; or a file's content
+            changed since, so that the parts don't belong together.
+        """
+        before = self.partial_run
+        if before is None or record not in (None, before.record):
+            raise RetryError(
+                "the last run of this Runner lacks no events"
+                if before is None
+                else "this is not the record of the last run, which alone can be completed"
+            )
+        self._check(before.processor, before.uproot_options, before.iteritems_options)
+        check_chunks(before)
+        self._run_id, self._remembers = uuid4().hex, True
+        self._unopened, self._completing = UnopenedFiles(), before
+
+        def chunks() -> list[WorkItem]:
+            unopened = list(
+                self.preprocess(before.files, uproot_options=dict(before.uproot_options))
+                if before.files
+                else ()
+            )
+            known = self._known_chunks(before.chunks, looked_at=True)
+            check_content(before, [*known, *unopened])
+            return [*known, *unopened]
+
+        try:
+            with self._auto_dask_client():
+                out = self._ended(
+                    self._processed(
+                        chunks, before.processor, before.uproot_options, before.iteritems_options
+                    )
+                )
+        finally:
+            self._completing = None
+        output = (out["out"], out["metrics"]) if self.savemetrics else out["out"]
+        if not self.use_result_type:
+            return output
+        return Err(out["exception"], output) if out["exception"] else Ok(output)
+
+    def _processed(
+        self,
+        find_chunks: Callable[[], list[WorkItem]],
+        processor: Any,
+        uproot_options: Mapping[str, Any],
+        iteritems_options: Mapping[str, Any],
+    ) -> Any:
+        """Process chunks, record what was done, and return what coffea's Runner makes of it."""
+        before = self._completing
+        began, clock = time.time(), time.perf_counter()
+        self._not_stored = ""
+        kernels = looks(self.executor)
+        work = work_name(processor, self.schema)
+        history = self._ask(lambda catalogue: RunHistory.load(catalogue, work))
+        chunks = find_chunks()
+        if not chunks and (self.use_dataframes or not (before or self._unopened.missing)):
+            raise no_result(0, (), (), self._unopened)
+        out: Any = None
+        error: Any = 0
+        if chunks:
+            out, error = self._executed(
+                chunks, processor, history, uproot_options, iteritems_options
+            )
+        if self.use_dataframes:
+            return out["out"]
+        if before is not None:
+            out = accumulate([decompress(before.results), out])
+        # Somebody's own kind of DaskExecutor says nothing where all chunks were skipped.
+        out, failures = with_missing(chunks, out, error)
+        if self.use_result_type and not isinstance(error, BaseException):
+            opening = [self._unopened.error()] if self._unopened.missing else []
+            error = next(iter([*failures, *opening]), 0)
+        record = self._recorded(out, began, time.perf_counter() - clock)
+        if self.checkpointer is None:
+            _check_accounts(chunks, record, self._unopened.missing)
+        with _only_warning("what the kernels did is not known"):
+            paths = {chunk.path for chunk in record.chunks}
+            record = replace(record, kernels=kernel_uses(kernels, looks(self.executor, paths)))
+        with _only_warning("its durations and columns are not remembered"):
+            self._note(record, history, work)
+        if before is not None:
+            record = completed(before.record, record)
+        self.run_record, self.partial_run = record, None
+        unopened = self._unopened
+        if not record.complete or isinstance(error, INTERRUPTIONS):
+            self.partial_run = PartialRun(
+                record=record,
+                results=compress(out, 1),
+                chunks=tuple(lacking_chunks(record.missing, [*chunks, *unopened.chunks])),
+                files=unopened.fileset,
+                processor=processor,
+                uproot_options=uproot_options,
+                iteritems_options=iteritems_options,
+                options={name: getattr(self, name) for name in _KEPT},
+            )
+        if "out" not in out:
+            raise no_result(len(chunks), record.missing, failures, unopened, error)
+        if len(record.missing) > len(unopened.missing):
+            warnings.warn(lacking_text(record.missing), IncompleteWarning, stacklevel=7)
+        out["exception"] = error
+        _postprocess(processor, out)
+        if "metrics" in out:
+            out["metrics"] = {
+                name: list(value) if isinstance(value, set) else value
+                for name, value in out["metrics"].items()
+            } | {"chunks": len(chunks) if before is None else len(record.chunks)}
+        return out
+
+    def _check(
+        self,
+        processor_instance: Any,
+        uproot_options: Mapping[str, Any] | None,
+        iteritems_options: Mapping[str, Any] | None,
+    ) -> None:
+        """Raise an error about arguments that don't go together, before anything runs."""
+        if self.failures not in ("raise", "collect"):
+            raise ConfigurationError("failures", "'raise' or 'collect'", self.failures)
+        if self.results not in ("compute", "reuse"):
+            raise ConfigurationError("results", "'compute' or 'reuse'", self.results)
+        if self.results == "reuse" and self.divisible:
+            raise ConfigurationError(
+                "divisible",
+                "False where results are reused, which need the same chunks again",
+                True,
+            )
+        if self.results == "reuse" and self.checkpointer is not None:
+            # What a checkpoint holds may be of other code.
+            raise ConfigurationError(
+                "checkpointer", "None where results are reused, which does the same", "one"
+            )
+        self._skip_kinds()
+        if self.divisible and (self.align_clusters or self.checkpointer is not None):
+            # Clusters are promised to come whole; checkpoints are named by entries.
+            raise ConfigurationError(
+                "divisible",
+                "False where align_clusters or a checkpointer keeps chunks whole",
+                True,
+            )
+        if self.format == "parquet" and (uproot_options or iteritems_options):
+            raise ValueError(
+                "uproot_options/iteritems_options have no effect with format='parquet'"
+            )
+        if not isinstance(processor_instance, ProcessorABC) and not callable(processor_instance):
+            raise ValueError(  # noqa: TRY004 - coffea's type of error
+                "Expected processor_instance to derive from ProcessorABC or be a single-argument "
+                "callable"
+            )
+        if isinstance(self.executor, DaskExecutor) and self.executor.client is None:
+            current_client()  # says what to do
+
+    def _skip_kinds(self) -> tuple[type[BaseException], ...]:
+        """Return the types of exceptions that ``skipbadfiles`` names.
+
+        Raises ``TypeError``: it is something that coffea doesn't take.
+        """
+        given = self.skipbadfiles
+        kinds = (OSError,) if given is True else given or ()
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+            raise TypeError(
+                "skipbadfiles: expected True, False, an exception class or a tuple of exception "
+                f"classes, found {given!r}"
+            )
+        return kinds
+
+    def _executed(
+        self,
+        chunks: Sequence[WorkItem],
+        processor: Any,
+        history: RunHistory,
+        uproot_options: Mapping[str, Any],
+        iteritems_options: Mapping[str, Any],
+    ) -> tuple[Any, Any]:
+        """Let the executor process chunks; return what they add up to, and what ended it early."""
+        options: dict[str, Any] = {"unit": "chunk", "function_name": type(processor).__name__}
+        work = self._work(processor, uproot_options, iteritems_options)
+        if self.processor_compression is not None:
+            processor = lz4.frame.compress(
+                cloudpickle.dumps(processor), compression_level=self.processor_compression
+            )
+        skips = self._skip_kinds()
+        collects: tuple[type[BaseException], ...] = ()
+        if self.failures == "collect":
+            collects = (Exception,)
+        elif self.use_result_type and isinstance(self.executor, Executor):
+            # coffea's local executors know by themselves what they can keep.
+            collects = skips
+        function = ChunkFunction(
+            format=self.format,
+            xrootdtimeout=self.xrootdtimeout,
+            schema=self.schema,
+            use_dataframes=self.use_dataframes,
+            savemetrics=self.savemetrics,
+            uproot_options=uproot_options,
+            iteritems_options=iteritems_options,
+            checkpointer=self.checkpointer,
+            cache_function=partial(self.get_cache, self.cachestrategy),
+            processor=processor,
+            retries=self.retries,
+            # With use_result_type these are no end of the run, but of its completeness.
+            skips=() if self.use_result_type else skips,
+            collects=collects,
+            work=work,
+        )
+        reuse = None if work is None else Reuse(work, self.savemetrics)
+        if isinstance(self.executor, DaskExecutor):
+            # It sends the processor to every worker once, and tries again elsewhere.
+            options["heavy_input"] = processor
+            function = replace(function, processor=None, retries=0)
+        if isinstance(self.executor, Executor):
+            function = replace(function, collects=())
+            options |= {
+                "history": history,
+                "divisible": self.divisible,
+                "collects": collects,
+                "reuse": reuse,
+            }
+        executor: Any = self.executor
+        executor = executor.copy(**options)
+        if reuse is None or isinstance(executor, DaskExecutor):
+            found, error = executor(chunks, function, None)
+            return found, error
+        loaded, rest = loaded_here(chunks, reuse)
+        found, error = executor(rest, function, None) if rest else (None, 0)
+        compact_here(chunks, reuse)
+        return (found if loaded is None else accumulate([loaded, found])), error
+
+    def _work(
+        self,
+        processor: Any,
+        uproot_options: Mapping[str, Any],
+        iteritems_options: Mapping[str, Any],
+    ) -> Work | None:
+        """Return what results are stored by; ``None``, with a warning, where they can't be."""
+        if self.results != "reuse" or self.use_dataframes:
+            return None
+        if self.format != "root":
+            self._not_stored = "parquet files are known by their names, not by their content"
+            warnings.warn(
+                f"results are neither stored nor reused: {self._not_stored}", stacklevel=7
+            )
+            return None
+        options = {"uproot": dict(uproot_options), "iteritems": dict(iteritems_options)}
+        try:
+            return Work.of(processor, self.schema, options)
+        except FingerprintError as error:
+            self._not_stored = str(error)
+            self._warn_of_not_storing()
+            return None
+
+    def _warn_of_not_storing(self) -> None:
+        warnings.warn(f"results are neither stored nor reused: {self._not_stored}", stacklevel=8)
+
+    def _note(self, record: RunRecord, history: RunHistory, work: str) -> None:
+        """Remember what a run that is done teaches the next ones."""
+        history.learn(record.chunks, [*record.columns, *self._derived_columns])
+        if not self._remembers:
+            return
+        with Catalogue(settings().catalogue, patience_s=_PATIENCE_S) as catalogue:
+            history.save(catalogue, work)
+            if self.remember:
+                note_run(catalogue, record)
+
+    def _recorded(self, out: dict[str, Any], began: float, wall_s: float) -> RunRecord:
+        """Take what was recorded out of a run's result, and return it as one record."""
+        chunks = [chunk.attributed() for chunk in out.pop(RECORDS, [])]
+        names = out.pop(COLUMNS, ())
+        self._derived_columns = sorted(filter(is_derived, names))
+        columns = [name for name in names if not is_derived(name)]
+        missing = [*self._unopened.missing, *out.pop(SKIPPED, []), *out.pop(FAILED, [])]
+        not_stored = out.pop(NOT_STORED, {})
+        if self._not_stored:
+            not_stored[self._not_stored] = len(chunks)
+        done = out.pop(CLUSTER_RUN, ClusterRun())
+        hosts = dict(done.threads)
         for chunk in chunks:
             hosts.setdefault(chunk.host, 1)
         return RunRecord(
-            run=journal.run if journal is not None else "",
+            run=done.run,
             name=self.name,
             began=began,
             wall_s=wall_s,
@@ -234,12 +811,17 @@ class Runner(CoffeaRunner):
                 "chunksize": self.chunksize,
                 "schema": getattr(self.schema, "__name__", ""),
                 "cache": settings().cache_mode,
+                "results": self.results,
             },
             versions=versions(),
-            problems=self._problems,
+            skipped=[part for part in missing if part.outcome == "skipped"],
+            failed=[part for part in missing if part.outcome == "failed"],
+            not_stored=not_stored,
+            overdue=list(done.overdue),
             columns=sorted(columns),
-            stored_bytes=journal.stored[0] if journal is not None else 0,
-            stored_raw_bytes=journal.stored[1] if journal is not None else 0,
+            stored_bytes=done.stored_bytes,
+            stored_raw_bytes=done.stored_raw_bytes,
+            unkept_bytes=done.unkept_bytes,
             first_chunk_s=self._first_chunk_s(chunks),
         )
 
@@ -250,36 +832,89 @@ class Runner(CoffeaRunner):
         cluster = getattr(self.executor.client or current_client(), "cluster", None)
         take = getattr(cluster, "take_scaled_at", None)
         scaled_at = None if take is None else take()
-        return None if scaled_at is None else min(one.began for one in chunks) - scaled_at
+        return None if scaled_at is None else min(chunk.began for chunk in chunks) - scaled_at
 
-    @staticmethod
-    def _work_function(
-        format: str,  # noqa: A002 - coffea's name
-        xrootdtimeout: int,
-        schema: Any,
-        use_dataframes: bool,
-        savemetrics: bool,
-        item: Any,
-        processor_instance: Any,
-        uproot_options: Mapping[str, Any],
-        iteritems_options: Mapping[str, Any],
-        checkpointer: Any,
-        cache_function: Any,
-    ) -> Any:
-        work, processor = item if processor_instance == "heavy" else (item, processor_instance)
-        if use_dataframes or not isinstance(work, Chunk):
-            return coffea_work(
-                format, xrootdtimeout, schema, use_dataframes, savemetrics, item,
-                processor_instance, uproot_options, iteritems_options, checkpointer,
-                cache_function,
-            )  # fmt: skip
-        return process_chunk(
-            work,
-            processor,
-            schema=schema,
-            savemetrics=savemetrics,
-            uproot_options={"timeout": xrootdtimeout, **uproot_options},
-            iteritems_options=iteritems_options,
-            checkpointer=checkpointer,
-            buffer_cache=cache_function,
+
+def _chunk(item: WorkItem, record: FileRecord, boundaries: tuple[int, ...], run: str) -> Chunk:
+    """Return a work item with what the catalogue knows of its file."""
+    return Chunk(
+        **vars(item),
+        tag=record.tag,
+        validator=record.validator,
+        boundaries=boundaries,
+        replaces=record.replaces,
+        run=run,
+    )
+
+
+def _check_accounts(
+    chunks: Sequence[WorkItem], record: RunRecord, before: Sequence[MissingChunk]
+) -> None:
+    """Raise ``ProcessorError`` unless every event is in the result or known to be missing.
+
+    ``before``: what was missing before any chunk was processed.
+    """
+    expected = sum(map(len, chunks))
+    counted = sum(chunk.events for chunk in record.chunks)
+    counted += record.lacking_events - sum(part.events or 0 for part in before)
+    if counted != expected:
+        raise ProcessorError(
+            f"of {expected:,} events the executor accounts for {counted:,}: the result is not to "
+            "be trusted; run again, and report this"
         )
+
+
+def _postprocess(processor: Any, out: dict[str, Any]) -> None:
+    """Let a processor finish what its chunks add up to, as coffea does."""
+    if callable(postprocess := getattr(processor, "postprocess", None)):
+        finished = postprocess(out["out"])
+        if finished is not None:
+            out["out"] = finished
+
+
+def _as_coffea_takes_it(fileset: Any, treename: str | None) -> tuple[Any, str | None]:
+    """Return a fileset and the tree of its files in the forms that coffea knows."""
+    if isinstance(fileset, Fileset):
+        return fileset.to_coffea(treename=treename), None
+    return (os.fspath(fileset) if isinstance(fileset, os.PathLike) else fileset), treename
+
+
+def _work_items(given: Any) -> list[WorkItem]:
+    """Return the chunks that a user cut before.
+
+    Raises ``BadFilesetError``: it is something else.
+    """
+    items = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(item, WorkItem) for item in items):
+        kinds = sorted({type(item).__name__ for item in items})
+        raise BadFilesetError(
+            "Expected fileset to be a mapping dataset: list(files) or filename, found "
+            f"{type(given).__name__} of {', '.join(kinds)}; hepcache.load_fileset() makes one of "
+            "paths, globs and directories"
+        )
+    return items
+
+
+def _ours(executor: ExecutorBase) -> ExecutorBase:
+    """Return our executor in the place of coffea's own for Dask, and any other as it is."""
+    if type(executor) is not DaskExecutor:
+        return executor
+    return Executor(**{**vars(executor), "worker_affinity": False})
+
+
+@contextmanager
+def _only_warning(loss: str) -> Iterator[None]:
+    """Warn instead of failing: the run is done, and only what is noted of it is lost."""
+    try:
+        yield
+    except Exception as error:
+        warnings.warn(f"the run is done, but {loss}: {error or repr(error)}", stacklevel=4)
+
+
+def _coffeas(error: BadFileError) -> BadFileError:
+    """Return an error about a file with coffea's type for a tree that is not there."""
+    if not issubclass(error.kind, KeyInFileError):
+        return error
+    coffeas = BadFileError(error.problems, UprootMissTreeError)
+    coffeas.__cause__ = error.__cause__
+    return coffeas

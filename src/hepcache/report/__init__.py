@@ -1,14 +1,12 @@
 """What a run did and why: record, summary, explanation, forecast, figures, HTML."""
 
-from hepcache.report.advice import Advice, advise
-from hepcache.report.compare import Comparison, CycleComparison
-from hepcache.report.cycles import CycleReport
-from hepcache.report.explain import Cost, Explanation, explain
+from hepcache.report.compare import CycleComparison
+from hepcache.report.explain import Cost
 from hepcache.report.forecast import Check, Forecast, forecast
-from hepcache.report.reasons import REASONS, Miss, Reason
-from hepcache.report.record import RunRecord
-from hepcache.report.summary import HostSummary, Summary, summarise
-from hepcache.report.what_if import WhatIf, what_if
+from hepcache.report.misses import REASONS, Miss, Reason
+from hepcache.report.scenario import WhatIf, what_if
+from hepcache.report.summary import Advice, HostSummary, Summary, advise, summarise
+from hepcache.report.views import Comparison, CycleReport, Explanation, RunRecord, explain
 
 __all__ = [
     "REASONS",

@@ -1,63 +1,34 @@
-"""The report of consecutive cycles over one fileset."""
+"""Consecutive cycles over one fileset: their sums, advice, and JSON."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Self
 
-from hepcache.errors import ConfigurationError, RecordError
-from hepcache.notebook import text
-from hepcache.report.advice import Advice, advise
-from hepcache.report.files import read_json, write_atomically, write_json
-from hepcache.report.record import RUN_SCHEMA, RunRecord, check_schema
-from hepcache.report.summary import Summary, summarise
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-
-    from hepcache.report.explain import Explanation
-
-__all__ = ["CycleReport"]
+from hepcache.errors import RecordError
+from hepcache.report.outcomes import MissingChunk
+from hepcache.report.record import RUN_SCHEMA, RunData, check_schema, read_json, write_json
+from hepcache.report.summary import Advice, Summary, advise, summarise
 
 _SCHEMA = "hepcache.report"
 _VERSION = 1
 
 
 @dataclass(frozen=True)
-class CycleReport(Sequence[RunRecord]):
-    """Records of consecutive cycles, and everything that is shown of them.
+class CycleData:
+    """Records of consecutive cycles; :class:`hepcache.report.CycleReport` shows them."""
 
-    Parameters
-    ----------
-    records
-        One record per cycle, oldest first.
-    title
-        Heading of the report.
+    record_type: ClassVar[type[RunData]] = RunData
 
-    Notes
-    -----
-    In a notebook the report shows itself; :meth:`to_html` and :meth:`to_json`
-    write files that stand alone, ``print`` of it with rich shows the table.
-    """
-
-    records: tuple[RunRecord, ...]
+    records: tuple[RunData, ...]
     title: str = "Cycles"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", tuple(self.records))
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.records[index]
-
-    def __iter__(self) -> Iterator[RunRecord]:
-        return iter(self.records)
 
     @cached_property
     def summaries(self) -> tuple[Summary, ...]:
@@ -68,48 +39,38 @@ class CycleReport(Sequence[RunRecord]):
     def speed_ups(self) -> tuple[float, ...]:
         """Wall time of the first cycle over every cycle's."""
         return tuple(
-            self.summaries[0].wall_s / one.wall_s if one.wall_s else 0.0 for one in self.summaries
+            self.summaries[0].wall_s / summary.wall_s if summary.wall_s else 0.0
+            for summary in self.summaries
         )
 
     @property
     def shown(self) -> tuple[int, ...]:
         """Numbers of the cycles that figures show: the first, the second and the last."""
-        return tuple(sorted({1, 2, len(self)} & set(range(1, len(self) + 1))))
+        count = len(self.records)
+        return tuple(sorted({1, 2, count} & set(range(1, count + 1))))
 
     @property
     def problems(self) -> dict[str, str]:
-        """Files skipped in any cycle, with the reason."""
-        return {path: why for one in self.records for path, why in one.problems.items()}
+        """Files that could not be opened in any cycle, with the reason."""
+        return {path: why for record in self.records for path, why in record.problems.items()}
+
+    @property
+    def missing(self) -> dict[MissingChunk, list[int]]:
+        """What failed or was skipped, and the numbers of the cycles that lack it."""
+        first: dict[Any, MissingChunk] = {}
+        numbers: dict[MissingChunk, list[int]] = {}
+        for number, record in enumerate(self.records, start=1):
+            for part in record.missing:
+                # Hosts and tracebacks differ from cycle to cycle.
+                known = first.setdefault((part.place, part.outcome, part.exception), part)
+                numbers.setdefault(known, []).append(number)
+        return numbers
 
     @property
     def advice(self) -> tuple[Advice, ...]:
         """What to change before the next cycle."""
-        return advise(self.summaries, self.problems)
-
-    def explain(
-        self, cycle: int | None = None, *, what_if: Sequence[str] | None = None
-    ) -> Explanation:
-        """Say why a cycle read what it read at the origin, and what the next one will take.
-
-        Parameters
-        ----------
-        cycle
-            Its number, from 1; the last one by default.
-        what_if
-            Changes, as ``hepcache explain --what-if`` takes them; by default
-            twice the room, one host more, and weights by speed.
-
-        Raises
-        ------
-        ConfigurationError
-            There is no such cycle, or a change means nothing.
-        """
-        from hepcache.report.explain import explain
-
-        number = len(self) if cycle is None else cycle
-        if not 1 <= number <= len(self):
-            raise ConfigurationError("cycle", f"a number from 1 to {len(self)}", cycle)
-        return explain(self.records[:number], what_if=what_if, title=self.title)
+        overdue = self.records[-1].overdue if self.records else ()
+        return advise(self.summaries, list(self.missing), overdue)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready values: records, and their summaries beside them."""
@@ -117,88 +78,44 @@ class CycleReport(Sequence[RunRecord]):
             "schema": _SCHEMA,
             "version": _VERSION,
             "title": self.title,
-            "summaries": [_summary_dict(one) for one in self.summaries],
-            "advice": [asdict(one) for one in self.advice],
+            "summaries": [
+                {**asdict(summary), "events_per_s": summary.events_per_s}
+                for summary in self.summaries
+            ],
+            "advice": [asdict(advice) for advice in self.advice],
             "runs": [record.to_dict() for record in self.records],
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], *, path: str = "") -> CycleReport:
+    def from_dict(cls, data: Mapping[str, Any], *, path: str = "") -> Self:
         """Return the report that :meth:`to_dict` described; a single run's record is one too.
 
-        Raises
-        ------
-        RecordError
-            The values are neither.
+        Raises ``RecordError``: the values are neither.
         """
         if data.get("schema") == RUN_SCHEMA:
-            record = RunRecord.from_dict(data, path=path)
+            record = cls.record_type.from_dict(data, path=path)
             return cls((record,), record.name)
         check_schema(data, _SCHEMA, _VERSION, path)
         runs = data.get("runs")
         if not isinstance(runs, list):
             raise RecordError(path, "field 'runs' must be a list of records")
-        records = tuple(RunRecord.from_dict(run, path=path) for run in runs)
-        return cls(records, str(data.get("title", "Cycles")))
+        records = tuple(
+            cls.record_type.from_dict(run, path=path, place=f"runs[{number}]")
+            for number, run in enumerate(runs)
+        )
+        title = data.get("title", "Cycles")
+        if not isinstance(title, str):
+            raise RecordError(path, f"field 'title' must be a text, found {title!r}")
+        return cls(records, title)
 
     def to_json(self, path: str | os.PathLike[str]) -> Path:
         """Write the report as JSON, atomically; ``.json.gz`` is compressed."""
         return write_json(path, self.to_dict())
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> CycleReport:
+    def read(cls, path: str | os.PathLike[str]) -> Self:
         """Read what :meth:`to_json` or :meth:`RunRecord.write` wrote.
 
-        Raises
-        ------
-        RecordError
-            The file holds neither a report nor a record.
+        Raises ``RecordError``: the file holds neither a report nor a record.
         """
         return cls.from_dict(read_json(path), path=os.fspath(path))
-
-    def to_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write one self-contained HTML page: no network, light and dark."""
-        from hepcache.report.html import page
-
-        return write_atomically(path, page(self).encode())
-
-    def to_figures(
-        self, directory: str | os.PathLike[str], *, formats: Sequence[str]
-    ) -> list[Path]:
-        """Write the figures as files.
-
-        Parameters
-        ----------
-        directory
-            Made when missing.
-        formats
-            Of ``"png"``, ``"pdf"`` and ``"svg"``.
-
-        Returns
-        -------
-        list of pathlib.Path
-            What was written: ``cycles``, ``timeline``, ``time``, ``distributions``
-            and ``loading`` in every format.
-        """
-        from hepcache.report.plots import FIGURES, write_figures
-
-        return write_figures(FIGURES, self, directory, formats)
-
-    def __repr__(self) -> str:
-        return text(self)
-
-    def _repr_html_(self) -> str:
-        from hepcache.report.html import fragment
-
-        return fragment(self)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from hepcache.report.table import cycle_table, notes_text
-
-        yield cycle_table(
-            self.summaries, title=self.title, caption=notes_text(self.records, self.summaries)
-        )
-
-
-def _summary_dict(summary: Summary) -> dict[str, Any]:
-    return {**asdict(summary), "events_per_s": summary.events_per_s}

@@ -1,66 +1,49 @@
-"""The record of one run: every chunk, who did it, and where its bytes came from."""
+"""The record of one run: every chunk, its host, and where its bytes came from; as JSON."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from hepcache.errors import RecordError
-from hepcache.report.files import read_json, write_json
-from hepcache.report.kernel import KernelUse
+from hepcache.io.atomic import write_atomically
 from hepcache.report.machine import machine, versions
-from hepcache.telemetry import ChunkRecord
-
-if TYPE_CHECKING:
-    from hepcache.report.explain import Explanation
-
-__all__ = ["RUN_SCHEMA", "RUN_VERSION", "RunRecord", "versions"]
+from hepcache.report.outcomes import Coverage, MissingChunk, OverdueChunk
+from hepcache.report.profile import Profile
+from hepcache.telemetry import ChunkRecord, DerivedUse, KernelUse
 
 RUN_SCHEMA = "hepcache.run"
-RUN_VERSION = 1
+_VERSION = 1
+_MOST_THREADS = 1 << 20
+# Larger numbers would overflow where they are added up: bytes, and seconds since the epoch.
+_MOST_COUNT = 2**53
+_MOST_S = 1e11
 
-_CHUNK_FIELDS = tuple(one.name for one in fields(ChunkRecord))
+_T = TypeVar("_T")
+_Reader: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
-    """What one run did.
-
-    Attributes
-    ----------
-    run
-        The run's id, which its task keys carry; ``""`` without a cluster.
-    name
-        Its name in tables and figures.
-    began
-        Seconds since the epoch, on the client's clock.
-    wall_s
-        Seconds from the call to its result, look at the files included.
-    hosts
-        Threads of every host that could work, by host name.
-    chunks
-        One record per chunk counted in the result.
-    settings
-        The settings that matter for reading the numbers.
-    versions, machine
-        Software, and the client's machine.
-    problems
-        Files that were skipped, with the reason.
-    columns
-        Names of the columns that were touched.
-    stored_bytes, stored_raw_bytes
-        Bytes that were written to the hosts' SSDs, and what they decode to.
-    first_chunk_s
-        Seconds from when the cluster was asked for workers to the first chunk,
-        by the clocks of client and worker; ``None`` where there were workers
-        before, or nothing is known of it.
-    kernels
-        What went through NFS and FS-Cache, for each kernel below the hosts
-        that has mounts which hold the run's files.
-    """
+class RunData:
+    """What one run did; :class:`hepcache.report.RunRecord` describes the fields."""
 
     run: str
     name: str
@@ -71,120 +54,173 @@ class RunRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=versions)
     machine: Mapping[str, Any] = field(default_factory=machine)
-    problems: Mapping[str, str] = field(default_factory=dict)
+    skipped: Sequence[MissingChunk] = ()
+    overdue: Sequence[OverdueChunk] = ()
     columns: Sequence[str] = ()
     stored_bytes: int = 0
     stored_raw_bytes: int = 0
+    unkept_bytes: int = 0
     kernels: Sequence[KernelUse] = ()
     first_chunk_s: float | None = None
+    failed: Sequence[MissingChunk] = ()
+    not_stored: Mapping[str, int] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        # What sums records up is made of them; the thousands of chunks are not for reading.
-        from hepcache.report.summary import summarise
-        from hepcache.report.units import bytes_text, count_text, ratio_text, seconds_text
+    @property
+    def missing(self) -> list[MissingChunk]:
+        """Chunks and files whose events the result lacks: those that failed come first."""
+        return [*self.failed, *self.skipped]
 
-        found = summarise(self)
-        return (
-            f"<RunRecord {self.name!r}: {count_text(found.events)} events in "
-            f"{count_text(found.chunks)} chunks on {len(self.hosts)} hosts in "
-            f"{seconds_text(self.wall_s)}, {ratio_text(found.hit_ratio)} hits, "
-            f"{bytes_text(found.origin_bytes)} from the origin>"
-        )
+    @property
+    def complete(self) -> bool:
+        """Whether the result has every event of the fileset."""
+        return not self.missing
+
+    def coverage(self) -> dict[str, Coverage]:
+        """Return of each dataset how many of its events are in the result."""
+        found: dict[str, Coverage] = {}
+        for chunk in self.chunks:
+            known = found.get(chunk.dataset, Coverage())
+            found[chunk.dataset] = replace(known, events=known.events + chunk.events)
+        for part in self.missing:
+            known = found.get(part.dataset, Coverage())
+            found[part.dataset] = replace(
+                known,
+                missing_events=known.missing_events + (part.events or 0),
+                unopened_files=known.unopened_files + (part.events is None),
+            )
+        return found
+
+    @property
+    def derived(self) -> dict[str, DerivedUse]:
+        """What derived columns took in all chunks, by function."""
+        found: dict[str, DerivedUse] = {}
+        for chunk in self.chunks:
+            for function, use in chunk.derived.items():
+                found[function] = found.get(function, DerivedUse()) + use
+        return dict(sorted(found.items()))
+
+    @property
+    def profile(self) -> Profile:
+        """Where the time of ``process`` went."""
+        return Profile.of(self.chunks)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Files that could not be opened, with the reason."""
+        return {part.path: part.message for part in self.missing if part.events is None}
+
+    @property
+    def lacking_events(self) -> int:
+        """Number of events that the result lacks, without those of files that can't be opened."""
+        return sum(part.events or 0 for part in self.missing)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON-ready values, with its schema's name and version."""
+        values = asdict(self)
+        lists = ("chunks", "columns", "kernels", "overdue")
         return {
             "schema": RUN_SCHEMA,
-            "version": RUN_VERSION,
-            "run": self.run,
-            "name": self.name,
-            "began": self.began,
-            "wall_s": self.wall_s,
-            "hosts": dict(self.hosts),
-            "settings": dict(self.settings),
-            "versions": dict(self.versions),
-            "machine": dict(self.machine),
-            "problems": dict(self.problems),
-            "columns": list(self.columns),
-            "stored_bytes": self.stored_bytes,
-            "stored_raw_bytes": self.stored_raw_bytes,
-            "first_chunk_s": self.first_chunk_s,
-            "kernels": [one.to_dict() for one in self.kernels],
-            "chunks": [chunk.to_dict() for chunk in self.chunks],
+            "version": _VERSION,
+            **values,
+            **{name: list(values[name]) for name in lists},
+            "problems": self.problems,
+            "skipped": [part.to_dict() for part in self.skipped],
+            "failed": [part.to_dict() for part in self.failed],
+            "complete": self.complete,
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], *, path: str = "") -> RunRecord:
+    def from_dict(cls, data: Any, *, path: str = "", place: str = "") -> Self:
         """Return the record that :meth:`to_dict` described.
 
-        Parameters
-        ----------
-        data
-            The values.
-        path
-            Where they came from, for error messages.
-
-        Raises
-        ------
-        RecordError
-            Another schema, a newer version, or a field is missing or of a wrong type.
+        Raises ``RecordError``: another schema, a newer version, or a field is missing or of a
+        wrong type.
         """
-        check_schema(data, RUN_SCHEMA, RUN_VERSION, path)
         try:
-            return cls(
-                run=str(data["run"]),
-                name=str(data["name"]),
-                began=float(data["began"]),
-                wall_s=float(data["wall_s"]),
-                hosts={str(host): int(threads) for host, threads in data["hosts"].items()},
-                chunks=[_chunk(one) for one in data["chunks"]],
-                settings=dict(data["settings"]),
-                versions=dict(data["versions"]),
-                machine=dict(data["machine"]),
-                problems=dict(data["problems"]),
-                columns=[str(name) for name in data.get("columns", ())],
-                stored_bytes=int(data.get("stored_bytes", 0)),
-                stored_raw_bytes=int(data.get("stored_raw_bytes", 0)),
-                first_chunk_s=_seconds(data.get("first_chunk_s")),
-                kernels=[KernelUse.from_dict(one) for one in data.get("kernels", ())],
-            )
-        except KeyError as error:
-            raise RecordError(path, f"field {error} is missing; write it again") from error
-        except (TypeError, ValueError, AttributeError) as error:
-            raise RecordError(path, f"a field has the wrong type: {error}") from error
+            if isinstance(data, Mapping):
+                check_schema(data, RUN_SCHEMA, _VERSION, path)
+                for name in ("versions", "machine"):
+                    # The defaults are those of this machine.
+                    if name not in data:
+                        raise _FieldError("is missing; write it again").within(name)
+                data = _with_skipped(data)
+            record = _read_as(cls, data)
+            for host, threads in record.hosts.items():
+                if not 0 <= threads <= _MOST_THREADS:
+                    error = _FieldError(f"expected threads, found {threads}")
+                    raise error.within(host).within("hosts")
+        except _FieldError as error:
+            raise RecordError(path, str(error.within(place) if place else error)) from None
+        return record
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the record as JSON, atomically; ``.json.gz`` is compressed."""
         return write_json(path, self.to_dict())
 
-    def explain(
-        self, earlier: Sequence[RunRecord] = (), *, what_if: Sequence[str] | None = None
-    ) -> Explanation:
-        """Say why what was read at the origin was, and what the next run will take.
-
-        Parameters
-        ----------
-        earlier
-            Records of earlier runs over the same files, oldest first; they tell
-            what was cached before.
-        what_if
-            Changes, as ``hepcache explain --what-if`` takes them; by default
-            twice the room, one host more, and weights by speed.
-        """
-        from hepcache.report.explain import explain
-
-        return explain((*earlier, self), what_if=what_if)
-
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> RunRecord:
+    def read(cls, path: str | os.PathLike[str]) -> Self:
         """Read a record that :meth:`write` wrote.
 
-        Raises
-        ------
-        RecordError
-            The file holds no record of this version.
+        Raises ``RecordError``: the file holds no record of this version.
         """
         return cls.from_dict(read_json(path), path=os.fspath(path))
+
+
+def _with_skipped(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record with what was skipped as it is described today.
+
+    The oldest ones name only files, and those of some releases a reason.
+    """
+    problems, skipped = data.get("problems"), data.get("skipped")
+    if isinstance(skipped, list):
+        if not any(isinstance(part, Mapping) and "reason" in part for part in skipped):
+            return data
+        renamed = [
+            {"message": part.get("reason"), **part} if isinstance(part, Mapping) else part
+            for part in skipped
+        ]
+        return {**data, "skipped": renamed}
+    if not isinstance(problems, Mapping):
+        return data
+    unknown = {"dataset": "", "tree": "", "start": None, "stop": None}
+    return {
+        **data,
+        "skipped": [{**unknown, "path": path, "message": why} for path, why in problems.items()],
+    }
+
+
+def write_json(path: str | os.PathLike[str], value: object) -> Path:
+    """Write JSON atomically; compressed when the name ends in ``.gz``."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain)
+    data = (text + "\n").encode()
+    if os.fspath(path).endswith(".gz"):
+        data = gzip.compress(data, compresslevel=6, mtime=0)
+    return write_atomically(path, data)
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what :func:`write_json` wrote.
+
+    Raises ``RecordError``: the file holds no JSON object.
+    Raises ``OSError``: it can't be opened.
+    """
+    data = Path(path).read_bytes()
+    try:
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        value = json.loads(data)
+    except (ValueError, EOFError, gzip.BadGzipFile) as error:
+        raise RecordError(os.fspath(path), f"not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise RecordError(os.fspath(path), f"expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Return numpy's scalars as Python's; anything else has no place in a record."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} can't be written as JSON")
 
 
 def check_schema(data: Mapping[str, Any], schema: str, version: int, path: str) -> None:
@@ -200,11 +236,144 @@ def check_schema(data: Mapping[str, Any], schema: str, version: int, path: str) 
         )
 
 
-def _seconds(value: Any) -> float | None:
-    return None if value is None else float(value)
+class _FieldError(ValueError):
+    """A value that is missing or of a wrong type."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.place, self.problem = "", problem
+
+    def within(self, place: str) -> _FieldError:
+        """Return itself, with the name of what holds the value put before its place."""
+        dot = "." if self.place and not self.place.startswith("[") else ""
+        self.place = f"{place}{dot}{self.place}"
+        return self
+
+    def __str__(self) -> str:
+        return f"field {self.place!r} {self.problem}"
 
 
-def _chunk(data: Mapping[str, Any]) -> ChunkRecord:
-    # Records of before these were counted lack them.
-    later = {"requested_bytes": 0, "used_bytes": 0}
-    return ChunkRecord(**{name: {**later, **data}[name] for name in _CHUNK_FIELDS})
+def _read_as(kind: type[_T], value: Any) -> _T:
+    """Return JSON values as a dataclass, whose fields may be dataclasses too.
+
+    A field that has a default may be missing; values without a field are passed over.
+
+    Raises ``_FieldError``: a field is missing or of a wrong type.
+    """
+    found: _T = _reader(cast("Hashable", kind))(value)
+    return found
+
+
+@cache
+def _reader(kind: Any) -> _Reader:
+    """Return a function that checks and converts values of a type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return lambda value: value
+    if origin is Literal:
+        return _one_of(arguments)
+    if origin in (Union, UnionType):
+        (inner,) = set(arguments) - {NoneType}
+        read = _reader(inner)
+        return lambda value: None if value is None else read(value)
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping(_reader(arguments[1]))
+    if origin is not None and issubclass(origin, Sequence):
+        return _sequence(_reader(arguments[0]), tuple if origin is tuple else list)
+    if is_dataclass(kind):
+        return _dataclass(kind)
+    return _PLAIN[kind]
+
+
+def _one_of(words: Sequence[str]) -> _Reader:
+    def reader(value: Any) -> str:
+        if value in words:
+            return str(value)
+        raise _wrong(" or ".join(words), value)
+
+    return reader
+
+
+def _mapping(read: _Reader) -> _Reader:
+    def reader(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise _wrong("names with values", value)
+        return {name: _read_within(name, read, inner) for name, inner in value.items()}
+
+    return reader
+
+
+def _sequence(read: _Reader, kind: type) -> _Reader:
+    def reader(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise _wrong("a list", value)
+        return kind(_read_within(f"[{n}]", read, inner) for n, inner in enumerate(value))
+
+    return reader
+
+
+def _dataclass(kind: Any) -> _Reader:
+    hints = get_type_hints(kind)
+    readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
+    optional = {
+        field.name
+        for field in fields(kind)
+        if field.default is not MISSING or field.default_factory is not MISSING
+    }
+
+    def reader(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise _wrong("names with values", value)
+        for name in readers:
+            if name not in value and name not in optional:
+                raise _FieldError("is missing; write it again").within(name)
+        return kind(
+            **{
+                name: _read_within(name, read, value[name])
+                for name, read in readers.items()
+                if name in value
+            }
+        )
+
+    return reader
+
+
+def _read_within(place: str, read: _Reader, value: Any) -> Any:
+    try:
+        return read(value)
+    except _FieldError as error:
+        raise error.within(place) from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise _wrong("a text", value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_COUNT:
+        return value
+    raise _wrong("a whole number", value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST_S:
+        return float(value)
+    raise _wrong("a number", value)
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _wrong("true or false", value)
+
+
+_PLAIN: dict[Any, _Reader] = {str: _text, int: _whole, float: _number, bool: _truth}
+
+
+def _wrong(expected: str, value: Any) -> _FieldError:
+    text = repr(value)
+    return _FieldError(
+        f"has the wrong type: expected {expected}, found {text[:60]}{'...' * (len(text) > 60)}"
+    )

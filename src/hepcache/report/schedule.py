@@ -1,4 +1,4 @@
-"""How long chunks take on hosts that hold them, with idle hosts helping at a price; pure."""
+"""How long chunks take on hosts that hold their columns, while idle hosts help; pure."""
 
 from __future__ import annotations
 
@@ -7,27 +7,14 @@ from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Schedule", "Task", "schedule"]
-
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """One chunk to be scheduled.
 
-    Attributes
-    ----------
-    home
-        The host whose it is.
-    work_s
-        Seconds that it takes on a host of speed 1 with its columns there.
-    away_s
-        Seconds for which a host that does not hold its columns reads them first.
-    again_s
-        Seconds for which one that does reads what it has evicted of them.
-    holders
-        The hosts that hold its columns.
-    segment
-        What is read; who has read it for another task holds it.
+    ``work_s``: seconds that it takes on a host of speed 1 with its columns there.
+    ``away_s``, ``again_s``: seconds of reading all of it on a host that does not hold it, and of
+    reading again what was evicted on a host that does.
     """
 
     home: str
@@ -42,16 +29,9 @@ class Task:
 class Schedule:
     """The outcome of a schedule.
 
-    Attributes
-    ----------
-    makespan_s
-        Seconds from the first beginning to the last end.
-    hosts
-        Where each task ran, in the tasks' order.
-    read
-        Whether each was read in full by the host where it ran.
-    finish_s
-        When every host ended its last task; 0 without any.
+    ``hosts``, ``read``: where each task ran, and whether it was read in full there, in the tasks'
+    order.
+    ``finish_s``: when every host ended its last task; 0 without any.
     """
 
     makespan_s: float
@@ -73,28 +53,10 @@ def schedule(
     A thread takes the longest task that waits at its host. When none waits
     there, it takes the last one of the host where that gains most: the end
     expected there less the end here, reading included. It takes none that
-    gains nothing.
+    gains nothing, or less than ``move_s``.
 
-    Parameters
-    ----------
-    tasks
-        What is to be done.
-    threads
-        Tasks that every host can do at once.
-    speeds
-        Speed of every host; 1 by default.
-    gap_s
-        Seconds that pass between two tasks of one thread.
-    move_s
-        What a task has to gain at least to be moved.
+    Raises ``ValueError``: a task's home is not among the hosts.
 
-    Raises
-    ------
-    ValueError
-        A task's home is not among the hosts.
-
-    Examples
-    --------
     >>> a = frozenset("a")
     >>> jobs = [Task("a", 3.0, 1.0, holders=a), Task("a", 2.0, 1.0, holders=a), Task("b", 1.0)]
     >>> done = schedule(jobs, {"a": 1, "b": 1})
@@ -109,9 +71,10 @@ def schedule(
     if missing := sorted({task.home for task in tasks} - hosts.keys()):
         raise ValueError(f"tasks belong to hosts without threads: {', '.join(missing)}")
     expected = [hosts[task.home].seconds_of(task)[0] for task in tasks]
-    for number in sorted(range(len(tasks)), key=lambda one: (-expected[one], one)):
+    for number in sorted(range(len(tasks)), key=lambda number: (-expected[number], number)):
         hosts[tasks[number].home].wait(number, expected[number])
-    ran, read = [task.home for task in tasks], [False] * len(tasks)
+    ran = [task.home for task in tasks]
+    read = [False] * len(tasks)
     finish = dict.fromkeys(hosts, 0.0)
     free = [(0.0, name, number) for name, host in hosts.items() for number in range(host.threads)]
     heapq.heapify(free)
@@ -123,7 +86,7 @@ def schedule(
         elif (victim := _victim(host, hosts, tasks, now, move_s)) is not None:
             taken = victim.last()
         else:
-            # Whatever waits elsewhere waits for less and less.
+            # Tasks elsewhere wait for less and less: this thread is done.
             continue
         seconds, read[taken] = host.begin(tasks[taken])
         ran[taken] = name
@@ -137,7 +100,10 @@ class _Host:
     """A host's tasks that wait, longest first, and when its threads are free."""
 
     def __init__(self, name: str, threads: int, speed: float, gap_s: float) -> None:
-        self.name, self.threads, self.speed, self.gap_s = name, threads, speed, gap_s
+        self.name = name
+        self.threads = threads
+        self.speed = speed
+        self.gap_s = gap_s
         self.waiting: deque[tuple[int, float]] = deque()
         self.waiting_s = 0.0
         self.free_s = 0.0  # the sum of when its threads are free again
@@ -181,11 +147,13 @@ def _victim(
     host: _Host, hosts: Mapping[str, _Host], tasks: Sequence[Task], now: float, move_s: float
 ) -> _Host | None:
     """Return the host whose last task gains most by running on another one now."""
-    best, most = None, max(move_s, 1e-9)
+    best = None
+    most = max(move_s, 1e-9)
     for other in hosts.values():
         if other.waiting and other is not host:
             here = now + host.seconds_of(tasks[other.waiting[-1][0]])[0]
             gain = other.end_of_last(now) - here
             if gain > most:
-                best, most = other, gain
+                best = other
+                most = gain
     return best

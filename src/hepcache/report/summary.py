@@ -1,16 +1,17 @@
-"""What a run's record adds up to; pure."""
+"""What a run's record adds up to, and what to change before the next run; pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from statistics import median
+from typing import Literal
 
-from hepcache.report.record import RunRecord
+from hepcache.display import bytes_text, count_text, ratio_text, seconds_text
+from hepcache.report.outcomes import MissingChunk, OverdueChunk, lacking_text, overdue_text
+from hepcache.report.record import RunData
 from hepcache.telemetry import CAUSES, ChunkRecord
-
-__all__ = ["HostSummary", "Summary", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,8 @@ class HostSummary:
 
     Attributes
     ----------
-    host
-        Its name.
     threads
         Tasks it can do at once.
-    chunks, events
-        What it processed.
     stolen
         Chunks it took whose owner is another host.
     load
@@ -32,7 +29,7 @@ class HostSummary:
     fair
         Its fair share of them: its part of all threads.
     hit_ratio
-        Part of its columns of segments that came from its cache.
+        Part of its columns of chunks that came from its cache.
     cache_bytes, origin_bytes
         Bytes from its SSD and from the origin.
     busy_s
@@ -66,14 +63,15 @@ class Summary:
 
     Attributes
     ----------
-    name
-        The run's name.
     wall_s
         Seconds from the call to its result.
-    chunks, events
-        What was processed.
+    reused_chunks
+        Chunks whose results an earlier run had stored.
+    skipped_files, skipped_chunks, failed_chunks, lacking_events
+        Files that could not be opened, chunks that were skipped, chunks that
+        failed, and the events of these chunks: what the result lacks.
     hit_ratio
-        Part of all columns of segments that came from a cache; 0 where none
+        Part of all columns of chunks that came from a cache; 0 where none
         was read.
     hit_ratio_bytes
         The same by decoded bytes.
@@ -83,7 +81,7 @@ class Summary:
         Bytes that were asked of the origin, and those of the baskets wanted,
         without gaps, metadata and what was fetched in vain.
     causes, cause_bytes
-        Columns of segments and their decoded bytes by cause, all causes named.
+        Columns of chunks and their decoded bytes by cause, all causes named.
     stolen_chunks
         Chunks processed by a host that is not their owner.
     open_s, read_s, decode_s, compute_s
@@ -108,6 +106,11 @@ class Summary:
     wall_s: float
     chunks: int
     events: int
+    reused_chunks: int
+    skipped_files: int
+    skipped_chunks: int
+    failed_chunks: int
+    lacking_events: int
     hit_ratio: float
     hit_ratio_bytes: float
     cache_bytes: int
@@ -141,7 +144,7 @@ class Summary:
 
     @property
     def decoded_bytes(self) -> int:
-        """Decoded bytes of all columns read, from wherever."""
+        """Decoded bytes of all columns read, whatever their source."""
         return sum(self.cause_bytes.values())
 
     @property
@@ -150,32 +153,33 @@ class Summary:
         return max((host.load_over_fair for host in self.hosts), default=0.0)
 
 
-def summarise(record: RunRecord) -> Summary:
-    """Add up a run.
+def hits_text(found: Summary | HostSummary) -> str:
+    """Return the hit ratio of a run or a host; a dash where nothing was read."""
+    read = found.cache_bytes or found.origin_bytes or found.hit_ratio
+    return ratio_text(found.hit_ratio) if read else "-"
 
-    Parameters
-    ----------
-    record
-        The run's record.
 
-    Returns
-    -------
-    Summary
-        Counts, ratios and times; a run without chunks has zeros.
-    """
+def summarise(record: RunData) -> Summary:
+    """Add up a run; a run without chunks has zeros."""
     chunks = record.chunks
     causes = _total(chunk.causes for chunk in chunks)
     cause_bytes = _total(chunk.cause_bytes for chunk in chunks)
     began = min((chunk.began for chunk in chunks), default=0.0)
     finishes = _finishes(chunks)
     last = max(finishes, default=0.0)
-    compute_s = sum(_compute_s(chunk) for chunk in chunks)
-    inside_s = sum(one.open_s + one.process_s - _reading_s(one) for one in chunks)
+    # Reading is lazy and happens inside the processor.
+    compute_s = sum(max(chunk.process_s - chunk.loading_s, 0.0) for chunk in chunks)
+    inside_s = sum(chunk.open_s + chunk.process_s - chunk.loading_s for chunk in chunks)
     return Summary(
         name=record.name,
         wall_s=record.wall_s,
         chunks=len(chunks),
         events=_events(chunks),
+        reused_chunks=sum(chunk.outcome == "reused" for chunk in chunks),
+        skipped_files=sum(part.events is None for part in record.missing),
+        skipped_chunks=sum(part.events is not None for part in record.skipped),
+        failed_chunks=len(record.failed),
+        lacking_events=record.lacking_events,
         hit_ratio=_hit_ratio(causes),
         hit_ratio_bytes=_hit_ratio(cause_bytes),
         cache_bytes=sum(chunk.cache_bytes for chunk in chunks),
@@ -187,26 +191,27 @@ def summarise(record: RunRecord) -> Summary:
         stolen_chunks=sum(_is_stolen(chunk) for chunk in chunks),
         # Columns fetched ahead are read while the events are made.
         open_s=max(inside_s - compute_s, 0.0),
-        read_s=_sum(chunks, "read_s"),
-        decode_s=_sum(chunks, "decode_s"),
+        read_s=float(sum(chunk.read_s for chunk in chunks)),
+        decode_s=float(sum(chunk.decode_s for chunk in chunks)),
         compute_s=compute_s,
-        busy_s=sum(chunk.ended - chunk.began for chunk in chunks),
+        busy_s=sum(chunk.took_s for chunk in chunks),
         span_s=last - began,
         tail_s=last - sum(finishes) / len(finishes) if finishes else 0.0,
-        median_chunk_s=_median([chunk.ended - chunk.began for chunk in chunks]),
+        median_chunk_s=median([chunk.took_s for chunk in chunks] or [0.0]),
         stored_bytes=record.stored_bytes,
         stored_raw_bytes=record.stored_raw_bytes,
         hosts=_hosts(record, began),
     )
 
 
-def _hosts(record: RunRecord, began: float) -> tuple[HostSummary, ...]:
+def _hosts(record: RunData, began: float) -> tuple[HostSummary, ...]:
     by_host: dict[str, list[ChunkRecord]] = {host: [] for host in record.hosts}
     for chunk in record.chunks:
         by_host.setdefault(chunk.host, []).append(chunk)
     # A host that only the chunks know of left before the run's end.
     threads = {host: record.hosts.get(host, 1) for host in by_host}
-    all_threads, all_events = sum(threads.values()), _events(record.chunks)
+    all_threads = sum(threads.values())
+    all_events = _events(record.chunks)
     return tuple(
         HostSummary(
             host=host,
@@ -219,7 +224,7 @@ def _hosts(record: RunRecord, began: float) -> tuple[HostSummary, ...]:
             hit_ratio=_hit_ratio(_total(chunk.causes for chunk in chunks)),
             cache_bytes=sum(chunk.cache_bytes for chunk in chunks),
             origin_bytes=sum(chunk.origin_bytes for chunk in chunks),
-            busy_s=sum(chunk.ended - chunk.began for chunk in chunks),
+            busy_s=sum(chunk.took_s for chunk in chunks),
             finish_s=max((chunk.ended for chunk in chunks), default=began) - began,
         )
         for host, chunks in sorted(by_host.items())
@@ -232,15 +237,6 @@ def _finishes(chunks: Iterable[ChunkRecord]) -> list[float]:
     for chunk in chunks:
         last[chunk.worker] = max(last.get(chunk.worker, chunk.ended), chunk.ended)
     return list(last.values())
-
-
-def _reading_s(chunk: ChunkRecord) -> float:
-    return chunk.read_s + chunk.decode_s
-
-
-def _compute_s(chunk: ChunkRecord) -> float:
-    """Return the processor's time without reading, which is lazy and happens inside it."""
-    return max(chunk.process_s - _reading_s(chunk), 0.0)
 
 
 def _is_stolen(chunk: ChunkRecord) -> bool:
@@ -260,15 +256,230 @@ def _hit_ratio(causes: Mapping[str, int]) -> float:
 
 
 def _events(chunks: Iterable[ChunkRecord]) -> int:
-    return sum(chunk.stop - chunk.start for chunk in chunks)
+    return sum(chunk.events for chunk in chunks)
 
 
-def _sum(chunks: Iterable[ChunkRecord], name: str) -> float:
-    return float(sum(map(attrgetter(name), chunks)))
+_NOTABLE = 0.01  # part of the columns from which a cause is worth a line
+_UNEVEN = 1.10  # load over fair share from which a host is worth a line
+_LONG_TAIL = 0.15  # part of the wall time
+_SHORT_CHUNK_S = 0.2
 
 
-def _median(values: Sequence[float]) -> float:
-    if not values:
-        return 0.0
-    middle, ordered = len(values) // 2, sorted(values)
-    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One observation and what to do about it.
+
+    Attributes
+    ----------
+    kind
+        ``"good"``: nothing to do; ``"hint"``: time can be saved;
+        ``"warning"``: something is wrong or missing.
+    observation
+        What the numbers say.
+    action
+        What to change; ``""`` where nothing.
+    """
+
+    kind: Literal["good", "hint", "warning"]
+    observation: str
+    action: str = ""
+
+
+def advise(
+    cycles: Sequence[Summary],
+    missing: Sequence[MissingChunk] = (),
+    overdue: Sequence[OverdueChunk] = (),
+) -> tuple[Advice, ...]:
+    """Say what to change before the next cycle.
+
+    Parameters
+    ----------
+    cycles
+        Summaries of consecutive cycles over the same fileset, oldest first.
+    missing
+        Files and chunks whose events the result lacks.
+    overdue
+        Chunks of the last cycle that took many times what was expected.
+
+    Returns
+    -------
+    tuple of Advice
+        Warnings first; never empty when there is a cycle.
+    """
+    if not cycles:
+        return ()
+    found = [*_about_missing(missing), *_about_integrity(cycles[-1]), *_about_overdue(overdue)]
+    if len(cycles) == 1:
+        found += _about_first(cycles[0])
+    else:
+        found += [*_about_misses(cycles), *_about_speed(cycles)]
+    found += _about_balance(cycles[-1])
+    if all(advice.kind == "good" for advice in found):
+        found.append(Advice("good", "Nothing to change: the last cycle shows no avoidable cost."))
+    order = {"warning": 0, "hint": 1, "good": 2}
+    return tuple(sorted(found, key=lambda advice: order[advice.kind]))
+
+
+def _about_missing(missing: Sequence[MissingChunk]) -> Iterator[Advice]:
+    skipped = [part for part in missing if part.outcome == "skipped"]
+    failed = [part for part in missing if part.outcome == "failed"]
+    if skipped:
+        yield Advice(
+            "warning",
+            f"All or parts of {_files_text(skipped, 'skipped')}. {lacking_text(skipped)}",
+            "Fix or remove them, and run again; or fix them and call runner.retry() "
+            "(hepcache run --retry DIRECTORY).",
+        )
+    if failed:
+        kinds = list(dict.fromkeys(part.exception for part in failed if part.exception))
+        yield Advice(
+            "warning",
+            f"Chunks of {_files_text(failed, 'not processed')}"
+            f"{': ' if kinds else ''}{', '.join(kinds[:3])}. {lacking_text(failed)}",
+            "Find the cause in the tracebacks, then process only these chunks: runner.retry(), or "
+            "hepcache run --retry DIRECTORY.",
+        )
+
+
+def _files_text(missing: Sequence[MissingChunk], what: str) -> str:
+    """Return how many files were skipped or not processed, and which came first."""
+    paths = list(dict.fromkeys(part.path for part in missing))
+    noun = "file was" if len(paths) == 1 else "files were"
+    more = " and more" if len(paths) > 3 else ""
+    return f"{len(paths)} {noun} {what} ({', '.join(paths[:3])}{more})"
+
+
+def _about_overdue(overdue: Sequence[OverdueChunk]) -> Iterator[Advice]:
+    if overdue:
+        longest = max(overdue, key=lambda chunk: chunk.took_s)
+        noun = "chunk" if len(overdue) == 1 else "chunks"
+        yield Advice(
+            "warning",
+            f"{count_text(len(overdue))} {noun} took many times what was expected. The longest: "
+            f"{overdue_text(longest)}.",
+            "Look at that host and at the file's server. With hepcache.placement.duplicates an "
+            "idle host tries such chunks too, which suits no processor that writes files.",
+        )
+
+
+def _about_integrity(last: Summary) -> Iterator[Advice]:
+    if last.causes["corrupt"]:
+        yield Advice(
+            "warning",
+            f"{count_text(last.causes['corrupt'])} cached columns were damaged on disk. "
+            "They were read from the origin again, so results are right.",
+            "Look at the health of the cache volume (smartctl, dmesg) of the hosts with misses.",
+        )
+    if last.causes["stale"]:
+        yield Advice(
+            "warning",
+            f"{count_text(last.causes['stale'])} columns were stale: their files at the origin "
+            "changed since they were cached. The new content was read.",
+            "Nothing, if the files were meant to change; else find out who replaced them.",
+        )
+
+
+def _about_first(only: Summary) -> Iterator[Advice]:
+    if only.causes["miss"] > 0:
+        yield Advice(
+            "hint",
+            f"This was a first pass: {bytes_text(only.origin_bytes)} came from the origin, and "
+            f"hosts now hold {bytes_text(only.decoded_bytes)} of columns.",
+            "Run it again on the same hosts: the next cycle reads from their caches.",
+        )
+
+
+def _about_misses(cycles: Sequence[Summary]) -> Iterator[Advice]:
+    last = cycles[-1]
+    total = sum(last.causes.values())
+    if not total:
+        return
+    if last.causes["hit"] == total:
+        yield Advice(
+            "good",
+            f"Every column of the last cycle came from the hosts' caches "
+            f"({bytes_text(last.origin_bytes)} from the origin).",
+        )
+    if last.causes["evicted"] / total >= _NOTABLE:
+        hosts = max(len(last.hosts), 1)
+        yield Advice(
+            "hint",
+            f"{ratio_text(last.causes['evicted'] / total)} of the columns had been evicted: "
+            "the caches are too small for this fileset.",
+            f"Give each host at least {bytes_text(1.15 * last.decoded_bytes / hosts)} "
+            "(hepcache.cache.capacity), add hosts, or read fewer columns.",
+        )
+    if last.causes["stolen"] / total >= _NOTABLE:
+        yield Advice(
+            "hint",
+            f"{ratio_text(last.causes['stolen'] / total)} of the columns were read again because "
+            f"{count_text(last.stolen_chunks)} chunks ran on a host that does not own them.",
+            "Expected after hosts came or went; if it persists, use smaller chunks or give slow "
+            "hosts fewer threads, so that no host has to help another.",
+        )
+    if last.causes["miss"] / total >= _NOTABLE:
+        yield Advice(
+            "hint",
+            f"{ratio_text(last.causes['miss'] / total)} of the columns were read for the first "
+            "time by their hosts in the last cycle.",
+            "Expected when the processor touches new columns or hosts are new; else look whether "
+            "the cache volumes are full or read-only.",
+        )
+
+
+def _about_speed(cycles: Sequence[Summary]) -> Iterator[Advice]:
+    first, last = cycles[0], cycles[-1]
+    if last.wall_s > 0 and first.wall_s / last.wall_s > 1.2:
+        yield Advice(
+            "good",
+            f"The last cycle took {seconds_text(last.wall_s)}, the first "
+            f"{seconds_text(first.wall_s)}: {first.wall_s / last.wall_s:.1f} times faster.",
+        )
+    worked = last.open_s + last.read_s + last.decode_s + last.compute_s
+    hot = last.causes["hit"] == sum(last.causes.values()) > 0
+    if hot and worked and last.compute_s / worked > 0.7:
+        yield Advice(
+            "good",
+            f"{ratio_text(last.compute_s / worked)} of the last cycle's time in chunks is the "
+            "processor's own: more cores or a faster processor help now, more cache doesn't.",
+        )
+    if last.reused_chunks:
+        yield Advice(
+            "good",
+            f"{count_text(last.reused_chunks)} of {count_text(last.chunks)} chunks were not "
+            "computed: an earlier run with the same code had stored their results.",
+        )
+        return
+    if last.wall_s > 0 and last.threads and last.chunks > 2 * last.threads:
+        idle = 1 - last.busy_s / (last.wall_s * last.threads)
+        if idle > 0.4 and last.median_chunk_s < _SHORT_CHUNK_S:
+            yield Advice(
+                "hint",
+                f"Chunks are short ({seconds_text(last.median_chunk_s)}) and threads waited "
+                f"{ratio_text(idle)} of the last cycle, mostly for their next task.",
+                "Raise chunksize; cached segments stay valid with any chunksize.",
+            )
+
+
+def _about_balance(last: Summary) -> Iterator[Advice]:
+    idle = [host.host for host in last.hosts if not host.chunks]
+    if idle and last.chunks >= len(last.hosts):
+        yield Advice(
+            "hint",
+            f"No chunk went to {', '.join(idle)}.",
+            "Expected with few segments or a host that joined late; else look at its workers.",
+        )
+    elif last.max_over_fair > _UNEVEN and last.chunks >= 4 * last.threads:
+        worst = max(last.hosts, key=lambda host: host.load_over_fair)
+        yield Advice(
+            "hint",
+            f"{worst.host} processed {worst.load_over_fair:.2f} times its fair share of events.",
+            "Use smaller chunks, which divide more evenly.",
+        )
+    if last.wall_s > 1 and last.tail_s / last.wall_s > _LONG_TAIL:
+        yield Advice(
+            "hint",
+            f"The last worker finished {seconds_text(last.tail_s)} after the mean "
+            f"({ratio_text(last.tail_s / last.wall_s)} of the cycle).",
+            "Use smaller chunks, so that the last ones end together.",
+        )

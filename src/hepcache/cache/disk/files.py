@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import itertools
 import os
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,56 +24,26 @@ from hepcache.cache.disk.format import (
     parse_header,
     peek_digest,
 )
-from hepcache.cache.disk.layout import Layout, make_directories, scan
-from hepcache.cache.disk.mapping import map_file
+from hepcache.cache.disk.layout import Layout, scan
+from hepcache.cache.disk.memory_map import map_file
 from hepcache.cache.model import Entry
-
-__all__ = [
-    "Fingerprint",
-    "encode",
-    "read_column",
-    "remove_garbage",
-    "replace_file",
-    "stored_digest",
-    "verify_payload",
-    "verify_payloads",
-]
+from hepcache.io.atomic import temporary_name, unlink, write_atomically
 
 Fingerprint = tuple[int, int, int, int]
 """Inode, modification time in ns, length, header checksum: what was verified once."""
 
 # Files up to this size are read: a map, which may be kept, takes whole pages and twice as long.
 _COPIED = 16 << 10
-_MAX_PIECES = 512  # of one writev; the kernel takes 1024
-_serial = itertools.count()
-_token = os.urandom(4).hex()
+_HEAD = struct.Struct("<8sIIQ16s")  # magic, version, -, bytes, checksum
+_MAGIC, _VERSION = b"\x89HCBLB\r\n", 1
 
 
 def read_column(path: str, digest: bytes | None) -> tuple[Header, NDArray[np.uint8], Fingerprint]:
     """Take up a stored column and check its header.
 
-    Parameters
-    ----------
-    path
-        The file.
-    digest
-        Digest of the key that should be in it; ``None`` takes any.
-
-    Returns
-    -------
-    Header, numpy.ndarray, Fingerprint
-        The header, the whole file as read-only bytes in a memory map (or in
-        memory, where it is so small that a map costs more than a copy), and
-        what identifies both.
-
-    Raises
-    ------
-    FileNotFoundError
-        Nothing is stored.
-    Damage, ForeignFile
-        Something else is there.
-    OSError
-        The file can't be read.
+    ``digest``: digest of the key that should be in it; ``None`` takes any.
+    It returns the header, the whole file as read-only bytes in a memory map (or in memory, where
+    it is so small that a map costs more than a copy), and what identifies both.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
@@ -100,25 +69,13 @@ def _read(descriptor: int, nbytes: int) -> NDArray[np.uint8]:
 
 
 def verify_payloads(header: Header, data: NDArray[np.uint8]) -> None:
-    """Compare every buffer of a mapped column with its checksum.
-
-    Raises
-    ------
-    Damage
-        One differs.
-    """
+    """Compare every buffer of a mapped column with its checksum."""
     for number in range(len(header.buffers)):
         verify_payload(header, data, number)
 
 
 def verify_payload(header: Header, data: NDArray[np.uint8], number: int) -> None:
-    """Compare one buffer of a mapped column with its checksum.
-
-    Raises
-    ------
-    Damage
-        It differs.
-    """
+    """Compare one buffer of a mapped column with its checksum."""
     record = header.buffers[number]
     payload = data[record.offset : record.offset + padded(record.stored_bytes)]
     if xxhash.xxh3_64_intdigest(payload.data) != record.checksum:
@@ -126,17 +83,7 @@ def verify_payload(header: Header, data: NDArray[np.uint8], number: int) -> None
 
 
 def encode(digest: bytes, entry: Entry, codec: Codec = "raw") -> tuple[int, list[Any]]:
-    """Return the length of a column's file and its pieces in order.
-
-    Parameters
-    ----------
-    digest
-        Digest of the key.
-    entry
-        What to store, of storable types.
-    codec
-        How buffers are kept that it makes smaller; the others stay raw.
-    """
+    """Return the length of a column's file and its pieces in order."""
     arrays = tuple(np.asarray(buffer, order="C") for buffer in entry.buffers)
     length = offset = header_bytes(entry.meta, arrays)
     records, pieces = [], []
@@ -169,78 +116,21 @@ def replace_file(
 ) -> None:
     """Write a file so that its name never shows anything but all of it.
 
-    Parameters
-    ----------
-    path
-        Final name.
-    layout
-        Whose directory of unfinished files to use. A file there stays locked
-        while it is written: one that can be locked was left by a crash.
-    pieces
-        Bytes in order.
-    modified_ns
-        Modification time to set, or ``None`` for now.
+    ``pieces``: bytes in order.
+    ``modified_ns``: modification time to set, or ``None`` for now.
 
-    Raises
-    ------
-    OSError
-        It can't be written; nothing is left behind.
-
-    Notes
-    -----
     There is no fsync: what a power cut tears, the checksum catches.
     """
-    name = f"{layout.temporary}/{os.getpid()}-{_token}-{next(_serial)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(name, flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _write(descriptor, pieces)
-        if layout.group:
-            os.fchmod(descriptor, layout.column_mode)
-        if modified_ns is not None:
-            os.utime(descriptor, ns=(modified_ns, modified_ns))
-        _rename(name, path, layout.directory_mode)
-    except BaseException:
-        _unlink(name)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _write(descriptor: int, pieces: Sequence[Any]) -> None:
-    waiting = [memoryview(piece) for piece in pieces]
-    while waiting:
-        written = os.writev(descriptor, waiting[:_MAX_PIECES])
-        if written == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        done = 0
-        while done < len(waiting) and written >= len(waiting[done]):
-            written -= len(waiting[done])
-            done += 1
-        waiting = waiting[done:]
-        if written:
-            waiting[0] = waiting[0][written:]
-
-
-def _rename(name: str, path: str, mode: int) -> None:
-    for _ in range(8):
-        try:
-            os.rename(name, path)  # noqa: PTH104 - a Path costs more than the call
-        except FileNotFoundError:
-            # Not made yet, or an evictor has just removed the empty directory.
-            make_directories(os.path.dirname(path), mode)  # noqa: PTH120
-        else:
-            return
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-
-
-def _unlink(name: str) -> bool:
-    try:
-        os.unlink(name)  # noqa: PTH108
-    except OSError:
-        return False
-    return True
+    write_atomically(
+        path,
+        *pieces,
+        temporary=temporary_name(f"{layout.temporary}/column"),
+        locked=True,
+        mode=layout.column_mode,
+        directory_mode=layout.directory_mode,
+        durable=False,
+        modified_ns=modified_ns,
+    )
 
 
 def stored_digest(path: str) -> bytes | None:
@@ -256,18 +146,7 @@ def stored_digest(path: str) -> bytes | None:
 
 
 def remove_garbage(temporary: str) -> int:
-    """Remove what writers that no longer live have left behind.
-
-    Parameters
-    ----------
-    temporary
-        The directory of unfinished files.
-
-    Returns
-    -------
-    int
-        Number of files removed.
-    """
+    """Remove what writers that no longer live have left behind."""
     removed = 0
     for entry in scan(temporary):
         try:
@@ -276,9 +155,37 @@ def remove_garbage(temporary: str) -> int:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            removed += _unlink(entry.path)
+            removed += unlink(entry.path)
         except OSError:
             continue  # its writer lives
         finally:
             os.close(descriptor)
     return removed
+
+
+def read_blob(layout: Layout, kind: str, name: str) -> bytes | None:
+    """Return a blob, or ``None`` where there is none or it is damaged."""
+    try:
+        descriptor = os.open(layout.blob(kind, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as file:
+            content = file.read()
+    except OSError:
+        return None
+    if len(content) < _HEAD.size:
+        return None
+    magic, version, _, nbytes, checksum = _HEAD.unpack_from(content)
+    data = content[_HEAD.size :]
+    sound = len(data) == nbytes and _checksum(kind, name, data) == checksum
+    return data if sound and (magic, version) == (_MAGIC, _VERSION) else None
+
+
+def write_blob(layout: Layout, kind: str, name: str, data: bytes) -> None:
+    """Store a blob under its final name at once."""
+    head = _HEAD.pack(_MAGIC, _VERSION, 0, len(data), _checksum(kind, name, data))
+    replace_file(layout.blob(kind, name), layout, [head, data])
+
+
+def _checksum(kind: str, name: str, data: bytes) -> bytes:
+    # The name is part of it, so that a moved file is no blob.
+    label = f"{kind}\0{name}\0".encode("utf-8", "surrogatepass")
+    return xxhash.xxh3_128_digest(label + data)

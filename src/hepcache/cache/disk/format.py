@@ -17,23 +17,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-__all__ = [
-    "ALIGNMENT",
-    "FORMAT_VERSION",
-    "MAGIC",
-    "PREAMBLE_BYTES",
-    "BufferRecord",
-    "Damage",
-    "ForeignFile",
-    "Header",
-    "header_bytes",
-    "pack_header",
-    "padded",
-    "parse_header",
-    "peek_digest",
-    "storable",
-]
-
 MAGIC = b"\x89HCCOL\r\n"
 FORMAT_VERSION = 1
 ALIGNMENT = 64
@@ -45,6 +28,7 @@ _CHECKSUM = struct.Struct("<Q")
 PREAMBLE_BYTES = _PREAMBLE.size
 _MAX_HEADER_BYTES = 1 << 26
 _KINDS = frozenset("biufcmM")
+_dtypes: dict[bytes, np.dtype[Any]] = {}
 
 
 class Damage(Exception):  # noqa: N818 - an outcome, not an error: it never leaves the cache
@@ -59,18 +43,10 @@ class ForeignFile(Exception):  # noqa: N818
 class BufferRecord:
     """Where one buffer lies in a file and what it decodes to.
 
-    Attributes
-    ----------
-    dtype, shape
-        Of the decoded array.
-    codec
-        Number of the codec of :mod:`hepcache.cache.disk.codecs`; 0 is none.
-    offset, stored_bytes
-        Position of the payload in the file and its length without padding.
-    raw_bytes
-        Length of the decoded array.
-    checksum
-        xxh3-64 of the payload with its padding.
+    ``codec``: number of the codec of :mod:`hepcache.cache.disk.codecs`; 0 is none.
+    ``offset``, ``stored_bytes``: position of the payload in the file and its length without
+    padding.
+    ``checksum``: xxh3-64 of the payload with its padding.
     """
 
     dtype: np.dtype[Any]
@@ -86,18 +62,9 @@ class BufferRecord:
 class Header:
     """All that stands before the first payload.
 
-    Attributes
-    ----------
-    digest
-        Digest of the key.
-    file_bytes
-        Length of the whole file.
-    meta
-        The entry's ``meta``.
-    buffers
-        One record per buffer.
-    checksum
-        xxh3-64 of the header; it covers the payloads' checksums too.
+    ``meta``: the entry's ``meta``.
+    ``buffers``: one record per buffer.
+    ``checksum``: xxh3-64 of the header; it covers the payloads' checksums too.
     """
 
     digest: bytes
@@ -110,8 +77,6 @@ class Header:
 def padded(nbytes: int) -> int:
     """Return ``nbytes`` rounded up to the alignment.
 
-    Examples
-    --------
     >>> padded(0), padded(1), padded(64)
     (0, 64, 64)
     """
@@ -132,26 +97,35 @@ def storable(array: NDArray[Any]) -> bool:
 def pack_header(header: Header, length: int) -> bytes:
     """Return the header's bytes, with its checksum at their end.
 
-    Parameters
-    ----------
-    header
-        Its values; ``checksum`` is not looked at.
-    length
-        Bytes to fill, as :func:`header_bytes` gave them.
+    ``header``: its values; ``checksum`` is not looked at.
+    ``length``: bytes to fill, as :func:`header_bytes` gave them.
     """
     parts = [
         _PREAMBLE.pack(
-            MAGIC, FORMAT_VERSION, length, header.file_bytes, header.digest,
-            len(header.meta), len(header.buffers), 0,
+            MAGIC,
+            FORMAT_VERSION,
+            length,
+            header.file_bytes,
+            header.digest,
+            len(header.meta),
+            len(header.buffers),
+            0,
         )
-    ]  # fmt: skip
+    ]
     for record in header.buffers:
         parts.append(
             _RECORD.pack(
-                record.dtype.str.encode(), len(record.shape), record.codec, 0, 0,
-                record.offset, record.stored_bytes, record.raw_bytes, record.checksum,
+                record.dtype.str.encode(),
+                len(record.shape),
+                record.codec,
+                0,
+                0,
+                record.offset,
+                record.stored_bytes,
+                record.raw_bytes,
+                record.checksum,
             )
-        )  # fmt: skip
+        )
         parts.append(struct.pack(f"<{len(record.shape)}Q", *record.shape))
     body = b"".join((*parts, header.meta)).ljust(length - _CHECKSUM.size, b"\0")
     return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
@@ -160,19 +134,7 @@ def pack_header(header: Header, length: int) -> bytes:
 def parse_header(data: memoryview, digest: bytes | None) -> Header:
     """Return the header of a stored column.
 
-    Parameters
-    ----------
-    data
-        The whole file, or as much as is there.
-    digest
-        Digest of the key that is looked for; ``None`` takes any.
-
-    Raises
-    ------
-    Damage
-        The header is truncated or its checksum differs.
-    ForeignFile
-        The header is sound but of another key or a later version.
+    ``digest``: digest of the key that is looked for; ``None`` takes any.
     """
     if len(data) < _PREAMBLE.size:
         raise Damage(f"{len(data)} bytes are too few for a header")
@@ -222,9 +184,6 @@ def _parse_table(
             raise ValueError("a buffer's sizes contradict one another")
         records.append(BufferRecord(dtype, shape, codec, offset, stored, raw, checksum))
     return tuple(records), at
-
-
-_dtypes: dict[bytes, np.dtype[Any]] = {}
 
 
 def _dtype(name: bytes) -> np.dtype[Any]:

@@ -7,12 +7,14 @@
     <root>/tmp/                       files being written; anything unlocked here is garbage
     <root>/quarantine/                damaged files, for the administrator to look at
     <root>/blobs-v1/<kind>/<name>     small metadata
+    <root>/results/                   the user's stored results; never in a group's cache
     <root>/v1/<uuid>-<tag>/<tree>/<start>-<stop>/<column>.col
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from functools import lru_cache
 from os import DirEntry
@@ -22,8 +24,8 @@ from urllib.parse import quote, unquote
 import xxhash
 
 from hepcache.cache.model import ColumnKey
-
-__all__ = ["SUFFIX", "Layout", "from_file_name", "make_directories", "scan", "to_file_name"]
+from hepcache.errors import CacheDirectoryError
+from hepcache.io.atomic import make_directories
 
 SUFFIX = ".col"
 _MAX_NAME_BYTES = 255 - len(SUFFIX)
@@ -33,19 +35,10 @@ _MAX_NAME_BYTES = 255 - len(SUFFIX)
 def to_file_name(name: str) -> str:
     """Return a name that any file system takes, different for different names.
 
-    Parameters
-    ----------
-    name
-        Name of a tree or column.
-
-    Notes
-    -----
     Names too long for a file name are replaced by a hash that begins with
     ``%-``, which no quoted name does; the key's digest in the file still tells
     two of them apart.
 
-    Examples
-    --------
     >>> to_file_name("Jet_pt"), to_file_name("dir/Events"), to_file_name("..")
     ('Jet_pt', 'dir%2FEvents', '%2E.')
     """
@@ -68,21 +61,7 @@ def from_file_name(name: str) -> str | None:
 
 
 class Layout:
-    """Paths inside one cache directory.
-
-    Parameters
-    ----------
-    root
-        The cache directory.
-    group
-        Whether it belongs to a group of users instead of one.
-
-    Attributes
-    ----------
-    directory_mode, column_mode, state_mode
-        Permissions of directories, of what one process writes once, and of
-        what all processes write in place.
-    """
+    """Paths inside one cache directory."""
 
     def __init__(self, root: Path, *, group: bool = False) -> None:
         self.root, self.group = root, group
@@ -93,8 +72,10 @@ class Layout:
         self.blobs = root / "blobs-v1"
         self.temporary = root / "tmp"
         self.quarantine = root / "quarantine"
+        self.results = root / "results"
+        self.results_used = self.results / "used"  # bytes that they take of the cache's room
         self.locks = root / "locks"
-        self.ledger = root / "ledger"
+        self.access_log = root / "ledger"
         self._columns = str(self.columns)
 
     def file(self, uuid: str, tag: str) -> str:
@@ -115,25 +96,6 @@ class Layout:
         return f"{self.blobs}/{to_file_name(kind)}/{to_file_name(name)}"
 
 
-def make_directories(path: str, mode: int) -> None:
-    """Make a directory and what is missing above it, whatever the process's umask.
-
-    Raises
-    ------
-    OSError
-        One can't be made.
-    """
-    if os.path.isdir(path):  # noqa: PTH112
-        return
-    make_directories(os.path.dirname(path), mode)  # noqa: PTH120
-    try:
-        os.mkdir(path, mode)  # noqa: PTH102
-    except FileExistsError:
-        return  # by another process, which sets its mode
-    if mode & 0o077:
-        os.chmod(path, mode)  # noqa: PTH101
-
-
 def scan(directory: str) -> Iterator[DirEntry[str]]:
     """Yield the entries of a directory; none where it vanished or can't be read."""
     try:
@@ -141,3 +103,85 @@ def scan(directory: str) -> Iterator[DirEntry[str]]:
             yield from entries
     except OSError:
         return
+
+
+def prepare(directory: Path, *, group: bool = False) -> Layout:
+    """Make a cache directory where it is missing, and check whose it is.
+
+    ``group``: whether it is shared by the members of a Unix group: then it and all below it
+    belongs to that group (mode 2770), and any member may have made it.
+    It returns its paths; the sub-directories exist, with mode 0700.
+    Raises ``CacheDirectoryError``: another user owns it, others could write in it, or it can't be
+    made.
+    """
+    root = Path(directory).expanduser().absolute()
+    layout = Layout(root, group=group)
+    try:
+        # What is made above a group's cache lets its members pass, and none write.
+        make_directories(root.parent, 0o755 if group else 0o700)
+        for path in (root, layout.columns, layout.blobs, layout.temporary, layout.quarantine):
+            make_directories(str(path), layout.directory_mode)
+            _check_directory(path, root, group=group)
+        for path in (layout.locks, layout.access_log):
+            _make_file(path, layout.state_mode)
+    except CacheDirectoryError:
+        raise
+    except OSError as error:
+        reason = f"it can't be made: {error.strerror or error}"
+        raise CacheDirectoryError(
+            str(root), f"{reason}; choose another one with hepcache.cache.directory"
+        ) from error
+    return layout
+
+
+def _make_file(path: Path, mode: int) -> None:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, mode)
+    except FileExistsError:
+        return
+    try:
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def _check_directory(path: Path, root: Path, *, group: bool) -> None:
+    found = path.stat() if path == root else path.lstat()
+    mode = stat.S_IMODE(found.st_mode)
+    if not stat.S_ISDIR(found.st_mode):
+        raise CacheDirectoryError(str(root), f"{path} is not a directory; remove it")
+    if group:
+        _check_group(path, root, mode, found.st_gid)
+        return
+    if found.st_uid != os.geteuid():
+        raise CacheDirectoryError(
+            str(root),
+            f"{path} belongs to user id {found.st_uid}, who could forge what is in it; "
+            "choose a directory of your own with hepcache.cache.directory",
+        )
+    # What lies inside is ours alone even where the root may be listed by others.
+    if mode & (0o022 if path == root else 0o077):
+        raise CacheDirectoryError(
+            str(root),
+            f"{path} has mode {mode:04o}, so others could reach into it; say 'chmod 700 {path}'",
+        )
+
+
+def _check_group(path: Path, root: Path, mode: int, gid: int) -> None:
+    if os.geteuid() != 0 and gid not in {os.getegid(), *os.getgroups()}:
+        raise CacheDirectoryError(
+            str(root), f"{path} belongs to group id {gid}, of which you are not a member"
+        )
+    if mode & 0o007:
+        raise CacheDirectoryError(
+            str(root),
+            f"{path} has mode {mode:04o}, so users outside the group could reach into it; "
+            f"say 'chmod 2770 {path}'",
+        )
+    if mode & 0o2070 != 0o2070:
+        raise CacheDirectoryError(
+            str(root),
+            f"{path} has mode {mode:04o}; members of the group must be able to write in it and "
+            f"its files must stay the group's: say 'chmod 2770 {path}'",
+        )

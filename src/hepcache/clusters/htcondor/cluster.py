@@ -6,28 +6,90 @@ import asyncio
 import os
 import time
 import uuid as uuids
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import dask.config
 from dask.utils import parse_timedelta
-from distributed import Client, SpecCluster
+from dask_jobqueue.htcondor import HTCondorCluster as JobqueueCluster
 from distributed.core import Status
 from distributed.security import Security
 
-from hepcache.clusters.certificates import make_certificates
-from hepcache.clusters.htcondor.job import HTCondorJob, inherited
-from hepcache.clusters.htcondor.options import USUAL, WORKER, Configured, scheduler_options_of
-from hepcache.clusters.htcondor.pool import Pool, query_pool
-from hepcache.clusters.htcondor.secrets import Secrets
-from hepcache.clusters.htcondor.tending import Tending
-from hepcache.clusters.htcondor.watch import Incident
-from hepcache.clusters.htcondor.workers import NamedWorkers, checked
-from hepcache.clusters.shown import shown
-from hepcache.errors import ClusterError
+from hepcache.clusters.base import HostCluster
+from hepcache.clusters.htcondor.job import HTCondorJob, inherited, on_machines
+from hepcache.clusters.htcondor.monitor import Incident, JobMonitor
+from hepcache.clusters.htcondor.pool import Pool, address_towards_pool, query_pool
+from hepcache.clusters.tls import Secrets, make_certificates
+from hepcache.errors import ClusterError, ConfigurationError
 
-__all__ = ["HTCondorCluster"]
+# One worker per thread with 1.5 GB, as in the published set-up.
+USUAL: Mapping[str, Any] = {"cores": 1, "processes": 1, "memory": "1.5 GB", "disk": "1 GB"}
+
+WORKER = (
+    "--preload", "hepcache.process.worker",
+    "--preload", "hepcache.clusters.htcondor.job",
+    # A worker's own pages are not encrypted; the scheduler's dashboard shows it all.
+    "--no-dashboard", "--dashboard-address", "127.0.0.1:0",
+)  # fmt: skip
+
+
+def scheduler_options_of(
+    configured: Callable[[str], Any], given: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the scheduler's options: reached from the pool, its dashboard from here only."""
+    chosen = dict(configured("scheduler-options") or {} if given is None else given)
+    chosen.setdefault("dashboard_address", "127.0.0.1:0")
+    ours = ["hepcache.scheduling.plugin", "hepcache.dashboard"]
+    chosen["preload"] = [*ours, *chosen.get("preload", ())]
+    chosen["preload_argv"] = [*([] for _ in ours), *chosen.get("preload_argv", ())]
+    interface = options.get("interface") or configured("interface")
+    if interface is None and not {"host", "interface"} & set(chosen):
+        chosen["host"] = address_towards_pool()
+    return chosen
+
+
+class NamedWorkers(HostCluster, JobqueueCluster):
+    """dask-jobqueue's cluster, whose wanted workers can be pinned and exchanged one by one."""
+
+    def new_worker_spec(self) -> dict[str, dict[str, Any]]:
+        """Return the next worker's name and what it is; no name comes twice."""
+        found: dict[str, dict[str, Any]] = super().new_worker_spec()
+        self._i += 1
+        return found
+
+    def registered(self) -> set[str]:
+        """Return the names of jobs whose worker the scheduler knows."""
+        there = {str(ws.name) for ws in self.scheduler.workers.values()}
+        found = set()
+        for name, spec in list(self.worker_spec.items()):
+            group = [f"{name}{suffix}" for suffix in spec.get("group", ("",))]
+            if there.intersection(group):
+                found.add(name)
+        return found
+
+    def rename(self, name: str) -> str | None:
+        """Ask for another job in the place of one; ``None`` if that isn't wanted any more."""
+        (new,) = self.new_worker_spec()
+        spec = self.worker_spec.pop(name, None)
+        if spec is None:
+            return None
+        self.worker_spec[new] = spec
+        return str(new)
+
+    def _pin(self, pattern: str, number: int) -> None:
+        """Want so many workers on machines of a pattern, those that are pinned there included."""
+        pinned = [
+            name
+            for name, spec in self.worker_spec.items()
+            if spec["options"].get("machines") == pattern
+        ]
+        for name in pinned[number:]:
+            del self.worker_spec[name]
+        for _ in range(number - len(pinned)):
+            (name,) = self.new_worker_spec()
+            options = {**self.new_spec["options"], "machines": pattern}
+            self.worker_spec[name] = {**self.new_spec, "options": options}
 
 
 class HTCondorCluster(NamedWorkers):
@@ -95,14 +157,18 @@ class HTCondorCluster(NamedWorkers):
         **options: Any,
     ) -> None:
         self._scaled_at: float | None = None
-        self._tended: asyncio.Task[None] | None = None
-        self._tending = Tending(
+        self._monitoring: asyncio.Task[None] | None = None
+        self._monitor = JobMonitor(
             self,
             interval_s=parse_timedelta(check_interval),
             patience_s=parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout")),
         )
         name = name or f"hepcache-{uuids.uuid4().hex[:8]}"
-        configured = Configured(options.get("config_name") or "htcondor")
+        section = options.get("config_name") or "htcondor"
+
+        def configured(key: str) -> Any:
+            return dask.config.get(f"jobqueue.{section}.{key}", None)
+
         for key, value in USUAL.items():
             if options.get(key) is None and configured(key) is None:
                 options[key] = value
@@ -112,7 +178,7 @@ class HTCondorCluster(NamedWorkers):
         if capacity is not None:
             changed["cache.capacity"] = capacity
         if security is None or security is True:
-            security = make_certificates(name).security()
+            security = make_certificates(name)
         shared = shared_temp_directory or configured("shared-temp-directory")
         self._secrets = Secrets(security or None, shared)
         arguments = options.pop("worker_extra_args", None)
@@ -137,14 +203,13 @@ class HTCondorCluster(NamedWorkers):
         if n_workers:
             self.scale(n_workers)
 
-    def client(self) -> Client:
-        """Return a client; close it, or use it as a context manager."""
-        return Client(self)
-
     def scale(
-        self, n: int | None = None, jobs: int = 0, memory: str | None = None,
+        self,
+        n: int | None = None,
+        jobs: int = 0,
+        memory: str | None = None,
         cores: int | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Ask for workers on whatever machines are free; returns at once.
 
         Parameters
@@ -170,7 +235,10 @@ class HTCondorCluster(NamedWorkers):
         ConfigurationError
             A pattern has characters that no name has, or a number is negative.
         """
-        checked(hosts)
+        for pattern, number in hosts.items():
+            on_machines(pattern)
+            if not isinstance(number, int) or number < 0:
+                raise ConfigurationError(f"hosts[{pattern!r}]", "a whole number", number)
         self._again()
         for pattern, number in hosts.items():
             self._pin(pattern, number)
@@ -193,15 +261,15 @@ class HTCondorCluster(NamedWorkers):
         """
         until = time.monotonic() + float(parse_timedelta(timeout))
         while len(self.scheduler_info["workers"]) < n_workers:
-            hopeless = len(self.worker_spec) - len(self._tending.given_up) < 1
-            if time.monotonic() > until or (hopeless and self._tending.given_up):
+            hopeless = len(self.worker_spec) - len(self._monitor.given_up) < 1
+            if time.monotonic() > until or (hopeless and self._monitor.given_up):
                 raise ClusterError(self._why(n_workers))
             time.sleep(0.1)
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
         """What has happened to jobs: held, removed, lost, refused; oldest first."""
-        return tuple(self._tending.incidents)
+        return tuple(self._monitor.incidents)
 
     @property
     def dashboard_link(self) -> str:
@@ -221,7 +289,7 @@ class HTCondorCluster(NamedWorkers):
         ClusterError
             The collector does not answer.
         """
-        live = {str(one["name"]) for one in self.scheduler_info["workers"].values()}
+        live = {str(worker["name"]) for worker in self.scheduler_info["workers"].values()}
         return query_pool(self.name, live)
 
     def take_scaled_at(self) -> float | None:
@@ -232,20 +300,20 @@ class HTCondorCluster(NamedWorkers):
     def _again(self) -> None:
         if self._scaled_at is None and not self.scheduler_info.get("workers"):
             self._scaled_at = time.time()
-        for name in self._tending.forget():
+        for name in self._monitor.forget():
             self.rename(name)
 
     def _why(self, n_workers: int) -> str:
         here = len(self.scheduler_info["workers"])
         found = [f"{here} of {n_workers} workers have come"]
         counts: dict[str, int] = {}
-        for job in self._tending.jobs:
+        for job in self._monitor.jobs:
             counts[job.status.name.lower()] = counts.get(job.status.name.lower(), 0) + 1
         if counts:
             found.append("jobs: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()))
-        if self._tending.problem:
-            found.append(self._tending.problem)
-        found += [str(one) for one in self.incidents[-3:]]
+        if self._monitor.problem:
+            found.append(self._monitor.problem)
+        found += [str(incident) for incident in self.incidents[-3:]]
         if counts.get("idle"):
             found.append("ask why they wait with 'condor_q -better-analyze'")
         return "; ".join(found)
@@ -255,12 +323,12 @@ class HTCondorCluster(NamedWorkers):
 
     async def _start(self) -> None:
         await super()._start()
-        if self._tended is None:
-            self._tended = asyncio.create_task(self._tending.run())
+        if self._monitoring is None:
+            self._monitoring = asyncio.create_task(self._monitor.run())
 
     async def _close(self) -> None:
-        if self._tended is not None:
-            self._tended.cancel()
+        if self._monitoring is not None:
+            self._monitoring.cancel()
         await super()._close()
         self._secrets.remove()
 
@@ -271,14 +339,6 @@ class HTCondorCluster(NamedWorkers):
             # Their results go to other workers first. SpecCluster asks by name, in vain.
             await self.scheduler.retire_workers(workers=addresses)
         await super()._correct_state_internal()
-
-    def _update_worker_status(self, op: str, msg: Any) -> None:
-        # SpecCluster closes the job of a worker that is away for a while and
-        # starts no other; here the jobs are looked after.
-        super(SpecCluster, self)._update_worker_status(op, msg)
-
-    def _repr_html_(self, cluster_status: str | None = None) -> str:
-        return shown(self, cluster_status)
 
     def __repr__(self) -> str:
         here = len(self.scheduler_info.get("workers", ()))

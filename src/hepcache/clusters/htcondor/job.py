@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,12 +12,48 @@ from typing import Any
 import dask.config
 from dask_jobqueue.htcondor import HTCondorJob as JobqueueJob
 from dask_jobqueue.htcondor import quote_environment
+from distributed import Worker
+from distributed.core import Status
 from distributed.deploy.spec import ProcessInterface
+from tornado.ioloop import PeriodicCallback
 
-from hepcache.clusters.htcondor.requirements import HOST, RANK, both, on_machines
 from hepcache.errors import ConfigurationError
+from hepcache.settings import DEFAULTS, leaves, settings
 
-__all__ = ["CLUSTER", "HTCondorJob", "inherited"]
+HOST = "$$([TARGET.HepcacheHost?:TARGET.Machine])"
+"""The host of the machine that a job was matched with: HTCondor fills it in when it starts.
+
+Without blanks, at which HTCondor would cut it in pieces."""
+
+RANK = "TARGET.HepcacheUsedMiB ?: 0"
+"""Machines whose caches hold most come first, among those that are free."""
+
+
+def on_machines(pattern: str) -> str:
+    """Return the requirement that pins a job to machines.
+
+    ``pattern``: a machine's name, with or without its domain, or a pattern as in a shell: ``*``
+    for anything, ``?`` for one character.
+    Raises ``ConfigurationError``: the pattern is empty, or has characters that no name has.
+
+    >>> print(on_machines("big-0?"))
+    regexp("^big-0.([.].*)?$", TARGET.Machine, "i")
+    """
+    if not re.fullmatch(r"[A-Za-z0-9.*?_-]+", pattern):
+        raise ConfigurationError("hosts", "a machine's name, with * and ? as in a shell", pattern)
+    # Written without backslashes, which ClassAds would want doubled.
+    marks = {".": "[.]", "*": ".*", "?": "."}
+    expression = "".join(marks.get(character, character) for character in pattern)
+    return f'regexp("^{expression}([.].*)?$", TARGET.Machine, "i")'
+
+
+def both(*requirements: str | None) -> str | None:
+    """Return the requirement that all of some are met; ``None`` where there is none."""
+    given = [requirement for requirement in requirements if requirement]
+    if len(given) < 2:
+        return given[0] if given else None
+    return " && ".join(f"({requirement})" for requirement in given)
+
 
 CLUSTER = "HepcacheCluster"
 """Attribute of a job: the name of the Dask cluster it is a worker of."""
@@ -28,18 +65,7 @@ _LOCAL = {"host", "catalogue"}
 class HTCondorJob(JobqueueJob):
     """A job of dask-jobqueue's that knows its host, its cache and its pool.
 
-    Parameters
-    ----------
-    machines
-        Pattern of the machines it may run on; ``None`` for any.
-    cluster_name
-        Name of the Dask cluster, so that its jobs are found again.
-    environment
-        More variables for the worker.
-    transferred
-        Files that HTCondor carries to the worker.
-    scheduler, name, **options
-        As dask-jobqueue takes them.
+    ``machines``: pattern of the machines it may run on; ``None`` for any.
     """
 
     def __init__(
@@ -83,7 +109,7 @@ class HTCondorJob(JobqueueJob):
                 choose(key, value)
         if transferred:
             more = [directive("transfer_input_files"), *map(str, transferred)]
-            choose("transfer_input_files", ", ".join(one for one in more if one))
+            choose("transfer_input_files", ", ".join(filter(None, more)))
             choose("encrypt_input_files", ", ".join(path.name for path in transferred))
         header[f"MY.{CLUSTER}"] = f'"{cluster_name}"'
         header["MY.HepcacheWorker"] = f'"{name}"'
@@ -112,43 +138,28 @@ class HTCondorJob(JobqueueJob):
 def inherited(changed: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Return hepcache's settings as variables, as far as they are not the defaults.
 
-    Parameters
-    ----------
-    changed
-        Settings by dotted name, such as ``cache.capacity``, that go before
-        the configured ones.
+    ``changed``: settings by dotted name, such as ``cache.capacity``, that go before the configured
+    ones.
 
-    Examples
-    --------
     >>> inherited({"cache.capacity": "10 GiB"})["DASK_HEPCACHE__CACHE__CAPACITY"]
     '10 GiB'
+
+    Raises ``ConfigurationError``: a setting is refused: no job would get to its work.
     """
-    defaults: dict[str, Any] = {}
-    for one in dask.config.defaults:
-        defaults = dict(dask.config.merge(defaults, one))
-    usual = _flat(defaults.get("hepcache", {}))
-    now = _flat(dask.config.get("hepcache"))
+    with dask.config.set({f"hepcache.{key}": value for key, value in (changed or {}).items()}):
+        settings()
+    usual = dict(leaves(DEFAULTS["hepcache"]))
     chosen = {
         key: value
-        for key, value in now.items()
+        for key, value in leaves(dask.config.get("hepcache"))
         if value != usual.get(key) and key not in _LOCAL and value is not None
     }
     chosen.update(changed or {})
     prefix = "DASK_HEPCACHE__"
     return {
-        prefix + key.upper().replace(".", "__").replace("-", "_"): str(value)
+        prefix + key.upper().replace(".", "__"): str(value)
         for key, value in sorted(chosen.items())
     }
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
 
 
 def _worker_environment() -> dict[str, str]:
@@ -186,3 +197,21 @@ def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if "ERROR" in line.upper() and "STDERR" not in line.upper()]
     return " ".join(said or lines[-1:] or [type(error).__name__])
+
+
+_INTERVAL_MS = 2000
+
+
+async def dask_setup(worker: Worker) -> None:
+    """Look for the drain file as long as the worker lives; Dask calls it for ``--preload``."""
+    path = settings().drain_file
+
+    async def look() -> None:
+        if worker.status not in (Status.running, Status.paused):
+            clock.stop()
+        elif path.exists():
+            clock.stop()
+            await worker.close_gracefully(reason=f"the machine is drained: {path}")
+
+    clock = PeriodicCallback(look, _INTERVAL_MS)
+    clock.start()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import socket
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import htcondor2
-from rich.box import SIMPLE_HEAD
+from distributed.utils import get_ip
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 
 from hepcache.clusters.htcondor.job import CLUSTER
-from hepcache.clusters.htcondor.watch import ATTRIBUTES, Job, JobStatus, parse_ad
+from hepcache.clusters.htcondor.monitor import ATTRIBUTES, Job, JobStatus, parse_ad
+from hepcache.display import bytes_text, card, plain_table, text
 from hepcache.errors import ClusterError
-from hepcache.notebook import card, text
-from hepcache.report.units import bytes_text
-
-__all__ = ["Machine", "Pool", "pool_of", "query_pool"]
 
 _SLOT = [
     "Machine", "SlotType", "PartitionableSlot", "DynamicSlot", "Cpus", "TotalSlotCpus", "Memory",
@@ -87,7 +86,7 @@ class Pool:
     def to_dict(self) -> dict[str, Any]:
         """Return the values, ready for JSON."""
         return {
-            "machines": [asdict(one) for one in self.machines],
+            "machines": [asdict(machine) for machine in self.machines],
             "waiting": dict(self.waiting),
             "held": dict(self.held),
         }
@@ -103,7 +102,7 @@ class Pool:
     def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return the table's headings and its rows, the last one with the totals."""
         headings = ("machine", "slots", "free", "live", "booked", "memory free", "cache")
-        rows = [_row(one) for one in self.machines]
+        rows = [_row(machine) for machine in self.machines]
         total = [sum(column) for column in zip(*map(_numbers, self.machines), strict=True)]
         if total:
             rows.append(_texts(f"{len(self.machines)} machines", total, ""))
@@ -111,9 +110,7 @@ class Pool:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         headings, rows = self.rows()
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for heading in headings:
-            table.add_column(heading, justify="left" if heading == "machine" else "right")
+        table = plain_table(*headings)
         for number, row in enumerate(rows, start=1):
             table.add_row(*row, end_section=number == len(rows) - 1)
         yield table
@@ -125,7 +122,8 @@ class Pool:
     def _repr_html_(self) -> str:
         headings, rows = self.rows()
         facts: dict[str, object] = {
-            f"waiting for {one or 'any machine'}": number for one, number in self.waiting.items()
+            f"waiting for {pattern or 'any machine'}": number
+            for pattern, number in self.waiting.items()
         }
         facts.update((f"{worker} held", reason) for worker, reason in self.held.items())
         # Of many machines a card shows the first ones: the totals come before them.
@@ -137,14 +135,7 @@ def pool_of(
 ) -> Pool:
     """Return the pool that ClassAds describe.
 
-    Parameters
-    ----------
-    slots
-        Ads of slots: static, partitionable or dynamic.
-    jobs
-        Jobs of one cluster, or of one user.
-    live
-        Workers that a scheduler knows; ``None`` counts every job that runs.
+    ``live``: workers that a scheduler knows; ``None`` counts every job that runs.
     """
     workers, booked, waiting = Counter[str](), Counter[str](), Counter[str]()
     held = {}
@@ -155,7 +146,7 @@ def pool_of(
             held[job.worker or job.job_id] = job.hold_reason
         elif job.status is JobStatus.RUNNING:
             here = live is None or any(
-                one == job.worker or one.startswith(f"{job.worker}-") for one in live
+                name == job.worker or name.startswith(f"{job.worker}-") for name in live
             )
             (workers if here else booked)[job.machine] += 1
     by_machine: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
@@ -171,17 +162,8 @@ def pool_of(
 def query_pool(cluster: str | None = None, live: set[str] | None = None) -> Pool:
     """Ask the pool's collector, and this machine's schedd where there is one.
 
-    Parameters
-    ----------
-    cluster
-        Count the jobs of this cluster; those of all clusters by default.
-    live
-        As for :func:`pool_of`.
-
-    Raises
-    ------
-    ClusterError
-        The collector does not answer.
+    ``live``: as for :func:`pool_of`.
+    Raises ``ClusterError``: the collector does not answer.
     """
     try:
         slots = htcondor2.Collector().query(htcondor2.AdType.Startd, projection=_SLOT)
@@ -226,18 +208,44 @@ def _mib(ad: Mapping[str, Any], key: str) -> int | None:
     return int(value * _MIB) if isinstance(value, int | float) else None
 
 
-def _numbers(one: Machine) -> tuple[int, ...]:
-    return one.slots, one.free, one.live, one.booked, one.free_memory_bytes
+def _numbers(machine: Machine) -> tuple[int, ...]:
+    return (machine.slots, machine.free, machine.live, machine.booked, machine.free_memory_bytes)
 
 
-def _row(one: Machine) -> tuple[str, ...]:
-    cache = "" if one.cached_bytes is None else bytes_text(one.cached_bytes)
-    if one.capacity_bytes:
-        cache += f" of {bytes_text(one.capacity_bytes)}"
-    name = f"{one.name} (draining)" if one.draining else one.name
-    return _texts(name, list(_numbers(one)), cache)
+def _row(machine: Machine) -> tuple[str, ...]:
+    cache = "" if machine.cached_bytes is None else bytes_text(machine.cached_bytes)
+    if machine.capacity_bytes:
+        cache += f" of {bytes_text(machine.capacity_bytes)}"
+    name = f"{machine.name} (draining)" if machine.draining else machine.name
+    return _texts(name, list(_numbers(machine)), cache)
 
 
 def _texts(name: str, numbers: list[int], cache: str) -> tuple[str, ...]:
     *counts, memory = numbers
-    return (name, *(str(one) for one in counts), bytes_text(memory), cache)
+    return (name, *(str(count) for count in counts), bytes_text(memory), cache)
+
+
+def address_towards(host: str) -> str | None:
+    """Return the address from which this machine talks to another; ``None`` if it can't.
+
+    >>> address_towards("127.0.0.1")
+    '127.0.0.1'
+    """
+    with contextlib.suppress(OSError):
+        kind, *_, place = socket.getaddrinfo(host, 9618, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+            probe.connect(place)  # sends nothing
+            return str(probe.getsockname()[0])
+    return None
+
+
+def address_towards_pool() -> str:
+    """Return the address from which this machine talks to the pool's collector."""
+    # HOST, HOST:PORT, <ADDRESS:PORT?...>, or several of them.
+    text = str(htcondor2.param.get("COLLECTOR_HOST") or "")
+    first = re.split(r"[,\s]+", text.strip().lstrip("<"))[0]
+    host = re.split(r"[?>]", first)[0].rpartition(":")[0] or first
+    found = address_towards(host) if host else None
+    if found is not None and not found.startswith("127."):
+        return found
+    return str(get_ip())

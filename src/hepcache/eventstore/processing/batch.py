@@ -1,4 +1,4 @@
-"""Events with their products, as functions of users get them."""
+"""Events with their products, as the user's function gets them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import awkward as ak
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = ["EventBatch", "LoadedEvent", "flattened", "unflattened"]
 
 EventId = tuple[int, int, int]
 
@@ -24,7 +22,7 @@ class LoadedEvent:
     run, subrun, number
         Which event.
     products
-        Label to the product of this event.
+        Label to the product of this event; None where it has none.
     """
 
     run: int
@@ -34,6 +32,10 @@ class LoadedEvent:
 
     def __getitem__(self, label: str) -> Any:
         return self.products[label]
+
+    def __contains__(self, label: object) -> bool:
+        """Return whether the event has a product; an empty one is one."""
+        return self.products.get(label) is not None  # type: ignore[call-overload]
 
     @property
     def id(self) -> EventId:
@@ -50,8 +52,8 @@ class EventBatch:
     run, subrun, event
         Numbers of the events, ``uint64``, shape ``(n_events,)`` each.
     products
-        Label to an array of as many entries: awkward, or numpy. Events that
-        have no such product have an empty list or ``None``.
+        Label to an array of as many entries: awkward, or numpy. An event without
+        such a product has None, one whose product is empty an empty list.
     """
 
     run: NDArray[np.uint64]
@@ -64,7 +66,7 @@ class EventBatch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # awkward's own way takes a millisecond per array, which a small batch doesn't have.
-        flat = {label: flattened(rows) for label, rows in self.products.items()}
+        flat = {label: _flattened(rows) for label, rows in self.products.items()}
         return _rebuilt, (self.run, self.subrun, self.event, flat)
 
     def __getitem__(self, label: str) -> Any:
@@ -73,8 +75,9 @@ class EventBatch:
     def __iter__(self) -> Iterator[LoadedEvent]:
         labels = list(self.products)
         rows = [self.products[label] for label in labels]
-        for at, which in enumerate(self.ids()):
-            yield LoadedEvent(*which, dict(zip(labels, (row[at] for row in rows), strict=True)))
+        for position, event in enumerate(self.ids()):
+            products = (row[position] for row in rows)
+            yield LoadedEvent(*event, dict(zip(labels, products, strict=True)))
 
     @property
     def nbytes(self) -> int:
@@ -102,20 +105,16 @@ def _cut(rows: Any, start: int, stop: int) -> Any:
     return ak.Array(rows.layout[start:stop], behavior=rows.behavior, attrs=rows.attrs)
 
 
-def flattened(rows: Any) -> Any:
+def _flattened(rows: Any) -> Any:
     """Return lists of records of numbers as plain arrays; all else as it is.
 
-    Parameters
-    ----------
-    rows
-        A product of all events of a batch.
-
-    Returns
-    -------
-    tuple
-        Offsets from 0, name to column, and the record's name; or ``rows``.
+    The plain arrays are a tuple of offsets from 0, columns by name, the record's name, and
+    which of the lists are there, if not all.
     """
     layout = rows.layout if isinstance(rows, ak.Array) else None
+    there = None
+    if isinstance(layout, ak.contents.ByteMaskedArray) and layout.valid_when:
+        there, layout = np.asarray(layout.mask.data), layout.content
     if not isinstance(layout, ak.contents.ListOffsetArray) or layout.parameters:
         return rows
     content = layout.content
@@ -123,30 +122,33 @@ def flattened(rows: Any) -> Any:
         return rows
     if set(content.parameters) - {"__record__"}:
         return rows
-    if not all(one.is_numpy and not one.parameters for one in content.contents):
+    if not all(column.is_numpy and not column.parameters for column in content.contents):
         return rows
     offsets = np.asarray(layout.offsets)
     first, last = int(offsets[0]), int(offsets[-1])
     columns = {
-        name: np.asarray(one.data[first:last])
-        for name, one in zip(content.fields, content.contents, strict=True)
+        name: np.asarray(column.data[first:last])
+        for name, column in zip(content.fields, content.contents, strict=True)
     }
-    return offsets - first, columns, content.parameter("__record__")
+    return offsets - first, columns, content.parameter("__record__"), there
 
 
-def unflattened(flat: Any) -> Any:
-    """Return what :func:`flattened` took."""
+def _unflattened(flat: Any) -> Any:
+    """Return the array that :func:`_flattened` took apart."""
     if not isinstance(flat, tuple):
         return flat
-    offsets, columns, name = flat
+    offsets, columns, name, there = flat
     length = int(offsets[-1])
     record = ak.contents.RecordArray(
-        [ak.contents.NumpyArray(one) for one in columns.values()],
+        [ak.contents.NumpyArray(column) for column in columns.values()],
         list(columns),
         length,
         parameters={"__record__": name} if name else None,
     )
-    return ak.Array(ak.contents.ListOffsetArray(ak.index.Index64(offsets), record))
+    layout: Any = ak.contents.ListOffsetArray(ak.index.Index64(offsets), record)
+    if there is not None:
+        layout = ak.contents.ByteMaskedArray(ak.index.Index8(there), layout, valid_when=True)
+    return ak.Array(layout)
 
 
 def _rebuilt(
@@ -155,5 +157,5 @@ def _rebuilt(
     event: NDArray[np.uint64],
     flat: Mapping[str, Any],
 ) -> EventBatch:
-    products = {label: unflattened(one) for label, one in flat.items()}
+    products = {label: _unflattened(rows) for label, rows in flat.items()}
     return EventBatch(run, subrun, event, products)

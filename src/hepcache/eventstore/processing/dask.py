@@ -1,15 +1,17 @@
-"""Workers on a Dask cluster.
+"""Workers and readers on a Dask cluster.
 
-Nothing of Dask is imported before a worker works: its client is given by whoever has
-one. Workers are tasks; they ask readers directly, so that the scheduler sees a task
-per worker and not one per batch.
+This module imports nothing of Dask before a worker works: the client comes from the caller.
+Workers are tasks; they ask readers directly, so that the scheduler sees a task per worker and
+not one per batch. Readers are no tasks and no actors: a worker that is killed just stops
+answering, which everybody who asks it notices by the connection, and nothing on the scheduler
+waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from random import random
@@ -20,125 +22,130 @@ from uuid import uuid4
 import cloudpickle
 
 from hepcache.errors import ClusterError
-from hepcache.eventstore.processing import reader
-from hepcache.eventstore.processing.pools import Job, Round, Source
-from hepcache.eventstore.processing.queue import Hand, ReaderStatistics
-from hepcache.eventstore.processing.work import Task, WorkerOutcome, work
+from hepcache.eventstore.processing.pools import ProcessingJob, Round, Source
+from hepcache.eventstore.processing.queue import EventSlice, ReaderStatistics, WorkQueue
+from hepcache.eventstore.processing.worker import Analysis, WorkerOutcome, work
 
-__all__ = ["DaskWorkers"]
-
+_HANDLER = "hepcache_events"  # name of the handler on Dask workers that read
+_WAIT_S = 5.0  # how long a question waits for events before the answer is: none yet
 _LOOK_S = 0.25  # how often progress is looked at
 _PATIENCE_S = 120.0  # for a cluster without any worker
 _ANSWER_S = 60.0  # a reader that says nothing for so long is lost
-_GRACE_S = reader.WAIT_S + 1  # one that says nothing for so long may be; Dask tries for long
+_GRACE_S = _WAIT_S + 1  # one that says nothing for so long may be; Dask tries for long
 
 
-class DaskWorkers:
-    """Workers are tasks on a Dask cluster; some of its workers read.
-
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    """
+class DaskPool:
+    """Workers are tasks on the cluster of a ``distributed.Client``; some of its workers read."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def run(self, job: Job, source: Source, seen: Callable[[int], None]) -> Round:
-        """Process all events; see :class:`Pool`. Lost workers and readers lose what they did."""
+    def run(self, job: ProcessingJob, source: Source, report: Callable[[int], None]) -> Round:
+        """Process all events; see :class:`Pool`. Lost workers and readers lose their results."""
         client, run = self._client, uuid4().hex
-        workers = self._workers()
-        slots = [address for address, one in sorted(workers.items()) for _ in range(one)]
-        sources = _dealt(source, sorted(workers))
-        own = -(-len(slots) // len(sources))  # workers that begin with the same reader
+        threads = self._threads()
+        slots = [address for address, count in sorted(threads.items()) for _ in range(count)]
+        # Shards go to readers, one per worker at most; few ranges to few readers.
+        count = max(1, min(len(source), len(threads)))
+        sources = {address: source[n::count] for n, address in enumerate(sorted(threads)[:count])}
+        readers = list(sources)
+        own = -(-len(slots) // count)  # workers that begin with the same reader
         try:
-            self._on(list(sources), reader.begin, run, cloudpickle.dumps(job), sources, own)
-            task = cloudpickle.dumps(job.task)
+            self._call(readers, _begin_reading, run, cloudpickle.dumps(job), sources, own)
+            analysis = cloudpickle.dumps(job.analysis)
             tasks = [
                 client.submit(
-                    _work_on_dask, run, _turned(list(sources), number), task, pure=False,
-                    workers=[address], allow_other_workers=True,
+                    _work_on_dask,
+                    run,
+                    # Every worker begins with another reader.
+                    [*readers[number % count :], *readers[: number % count]],
+                    analysis,
+                    pure=False,
+                    workers=[address],
+                    allow_other_workers=True,
                 )
                 for number, address in enumerate(slots)
-            ]  # fmt: skip
+            ]
             try:
-                outcomes = self._watched(
-                    run, list(sources), tasks, frozenset(workers), job.task, seen
+                outcomes = self._outcomes(
+                    run, readers, tasks, frozenset(threads), job.analysis, report
                 )
             finally:
                 client.cancel(tasks)
-            return Round(outcomes, self._ended(run, list(sources)))
+            return Round(outcomes, self._end(run, readers))
         finally:
-            self._ended(run, list(sources))
+            self._end(run, readers)
 
-    def _workers(self) -> dict[str, int]:
+    def _threads(self) -> dict[str, int]:
         """Return threads by address; wait for a cluster whose workers were all lost."""
         until = monotonic() + _PATIENCE_S
         while True:
-            found = self._client.scheduler_info(n_workers=-1)["workers"]
+            found: dict[str, int] = self._client.nthreads()
             if found:
-                return {address: int(one["nthreads"]) for address, one in found.items()}
+                return found
             if monotonic() > until:
                 raise ClusterError("the cluster has no worker; start some, or wait for them")
             with suppress(TimeoutError):
                 self._client.wait_for_workers(1, timeout=_LOOK_S * 4)
 
-    def _on(self, addresses: Sequence[str], function: Any, *arguments: Any) -> list[Any]:
-        """Call a function on workers; return what those answer that are there."""
-        there = [one for one in addresses if one in self._workers()]
+    def _call(self, addresses: Sequence[str], function: Any, *arguments: Any) -> list[Any]:
+        """Call a function on the workers that are there; return the answers."""
+        known = self._threads()
+        there = [address for address in addresses if address in known]
         if not there:
             return []
         answers = self._client.run(function, *arguments, workers=there, on_error="return")
-        for one in answers.values():
-            if isinstance(one, Exception) and not isinstance(one, OSError):
-                raise one
-        return [one for one in answers.values() if not isinstance(one, Exception)]
+        for answer in answers.values():
+            if isinstance(answer, Exception) and not isinstance(answer, OSError):
+                raise answer
+        return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
-    def _watched(
+    def _outcomes(
         self,
         run: str,
-        addresses: Sequence[str],
+        readers: Sequence[str],
         tasks: Sequence[Any],
         workers: frozenset[str],
-        task: Task,
-        seen: Callable[[int], None],
+        analysis: Analysis,
+        report: Callable[[int], None],
     ) -> list[WorkerOutcome]:
-        """Wait for the workers; return what those did that came to their end."""
+        """Wait for the tasks; return the outcomes of those that were not lost."""
         ended: SimpleQueue[Any] = SimpleQueue()
-        for one in tasks:
-            one.add_done_callback(ended.put)
-        outcomes, told, missing = [], 0, len(tasks)
+        for task in tasks:
+            task.add_done_callback(ended.put)
+        outcomes: list[WorkerOutcome] = []
+        reported, missing = 0, len(tasks)
         while missing:
             try:
                 future = ended.get(timeout=_LOOK_S)
             except Empty:
                 # Without any worker this raises after a while.
-                if workers.isdisjoint(self._workers()):
-                    break  # All were lost with what they did; others would ask them in vain.
-                given = sum(self._on(addresses, reader.given, run))
-                seen(max(0, given - told))
-                told = max(told, given)
+                if workers.isdisjoint(self._threads()):
+                    break  # All were lost with their results; others would ask them in vain.
+                given = sum(self._call(readers, _events_given, run))
+                report(max(0, given - reported))
+                reported = max(reported, given)
                 continue
             missing -= 1
             outcome = _outcome(future)
             if outcome is None:
                 continue
             outcomes.append(outcome)
-            if task.on_error == "stop" and outcome.failures:
-                self._ended(run, addresses)
-        done = sum(one.events for one in outcomes)
-        seen(max(0, done - told))
+            if analysis.on_error == "stop" and outcome.failures:
+                self._end(run, readers)
+        done = sum(outcome.statistics.events for outcome in outcomes)
+        report(max(0, done - reported))
         return outcomes
 
-    def _ended(self, run: str, addresses: Sequence[str]) -> list[ReaderStatistics]:
+    def _end(self, run: str, readers: Sequence[str]) -> list[ReaderStatistics]:
         with suppress(ClusterError):
-            return [one for one in self._on(addresses, reader.end, run) if one is not None]
+            answers = self._call(readers, _end_reading, run)
+            return [statistics for statistics in answers if statistics is not None]
         return []
 
 
 def _outcome(future: Any) -> WorkerOutcome | None:
-    """Return what a worker did, or ``None`` where it is lost."""
+    """Return a task's outcome, or ``None`` where its worker is lost."""
     from distributed import CancelledError, KilledWorker
 
     try:
@@ -149,39 +156,18 @@ def _outcome(future: Any) -> WorkerOutcome | None:
     return outcome
 
 
-def _dealt(source: Source, addresses: Sequence[str]) -> dict[str, Source]:
-    """Deal shards out to readers, one per worker at most; ranges go to few."""
-    count = max(1, min(len(source), len(addresses)))
-    return {addresses[number]: source[number::count] for number in range(count)}
-
-
-def _turned(addresses: list[str], number: int) -> list[str]:
-    """Let every worker begin with another reader."""
-    at = number % len(addresses)
-    return addresses[at:] + addresses[:at]
-
-
 def _work_on_dask(run: str, addresses: list[str], packed: bytes) -> bytes:
     from distributed import get_worker
 
-    task: Task = cloudpickle.loads(packed)
-    # Packed, so that the scheduler never needs what the user's function returns.
-    packed_outcome: bytes = cloudpickle.dumps(work(Puller(run, addresses, get_worker()), task))
+    analysis: Analysis = cloudpickle.loads(packed)
+    outcome = work(DaskQueueClient(run, addresses, get_worker()), analysis)
+    # Packed, so that the scheduler never needs the user's classes.
+    packed_outcome: bytes = cloudpickle.dumps(outcome)
     return packed_outcome
 
 
-class Puller:
-    """Takes events from readers on Dask's workers, one after the other.
-
-    Parameters
-    ----------
-    run
-        Names the run.
-    addresses
-        Of the workers that read; the first one is asked first.
-    worker
-        The worker on which this is.
-    """
+class DaskQueueClient:
+    """Takes events from readers on Dask's workers, one after the other."""
 
     def __init__(self, run: str, addresses: list[str], worker: Any) -> None:
         self._run, self._addresses, self._worker = run, addresses, worker
@@ -195,18 +181,19 @@ class Puller:
             self._asked = self._begin(self._addresses[0], "pull", most)
 
     def begin(self) -> None:
-        """Wait for nobody: workers come and go."""
+        """Do nothing: workers come and go."""
 
-    def get(self) -> Callable[[], Hand] | None:
-        """Return those that were asked for."""
+    def get(self) -> Callable[[], EventSlice] | None:
+        """Return the events of the question that is under way."""
         while self._asked is not None:
             answer = self._asked.result()
             self._asked = None
             if answer and answer[0] is not None:
-                hand: Hand = answer[0]
-                return lambda: hand
+                taken: EventSlice = answer[0]
+                return lambda: taken
             if answer != ():
-                # It has no more, or is lost: what it had is read again in the next round.
+                # The reader has no more events, or is lost: then its events are read again in
+                # the next round.
                 self._addresses = self._with_events(self._addresses[1:])
             self.ask(self._most)
         return None
@@ -218,9 +205,9 @@ class Puller:
     async def _ask(self, address: str, operation: str, argument: int) -> Any:
         """Return a reader's answer; ``None`` from one that is lost."""
         if address == self._worker.address:
-            call = self._worker.handlers[reader.HANDLER]
+            call = self._worker.handlers[_HANDLER]
         else:
-            call = getattr(self._worker.rpc(address), reader.HANDLER)
+            call = getattr(self._worker.rpc(address), _HANDLER)
         asking = asyncio.ensure_future(call(run=self._run, operation=operation, argument=argument))
         try:
             await asyncio.wait({asking}, timeout=_GRACE_S)
@@ -233,42 +220,126 @@ class Puller:
             asking.cancel()
         if answer is None:  # another worker listens there now, and knows nothing of this
             return None
-        value = _opened(answer.get("value"))
+        value = _unpacked(answer.get("value"))
         if "error" in answer:
-            raise _opened(answer["error"])
+            raise _unpacked(answer["error"])
         return value
 
     def _with_events(self, addresses: Sequence[str]) -> list[str]:
         """Return readers that have events left, asked all at once, a full one first."""
-        asked = [(one, self._begin(one, "left")) for one in addresses]
+        asked = [(address, self._begin(address, "left")) for address in addresses]
         # By chance, in proportion, so that not all workers go to the same one.
         keyed = [
-            (random() ** (1 / count), one)  # noqa: S311
-            for one, answer in asked
+            (random() ** (1 / count), address)  # noqa: S311
+            for address, answer in asked
             if (count := answer.result())
         ]
-        return [one for _, one in sorted(keyed, reverse=True)]
+        return [address for _, address in sorted(keyed, reverse=True)]
 
 
 async def _refuses(address: str) -> bool:
-    """Return whether nobody listens there any more."""
+    """Return whether no process listens there any more."""
     from distributed.comm.addressing import parse_address, parse_host_port
 
-    scheme, place = parse_address(address)
+    scheme, location = parse_address(address)
     if scheme not in {"tcp", "tls"}:
         return False
     try:
-        _, writer = await asyncio.open_connection(*parse_host_port(place))
+        _, writer = await asyncio.open_connection(*parse_host_port(location))
     except ConnectionRefusedError:
         return True
-    except OSError:  # a machine that is gone, or a network that is: what waits decides
+    except OSError:  # a machine or a network that is gone: the timeout decides
         return False
     writer.close()
     return False
 
 
-def _opened(value: Any) -> Any:
-    """Return an answer from this very worker, which was not sent."""
+def _unpacked(value: Any) -> Any:
+    """Return an answer; one from this very worker was not sent, and is packed still."""
     from distributed.protocol import Serialize
 
     return value.data if isinstance(value, Serialize) else value
+
+
+# The reader's side: the client calls these functions on Dask's workers.
+
+_readers: dict[str, _Reader] = {}
+
+
+def _begin_reading(
+    run: str, packed: bytes, sources: dict[str, Source], workers: int, dask_worker: Any = None
+) -> None:
+    """Begin to read this worker's part."""
+    dask_worker.handlers[_HANDLER] = _handle
+    _readers[run] = _Reader(packed, sources[dask_worker.address], workers)
+
+
+def _events_given(run: str) -> int:
+    """Return how many events this worker's reader gave out."""
+    return _readers[run].given if run in _readers else 0
+
+
+def _end_reading(run: str) -> ReaderStatistics | None:
+    reader = _readers.pop(run, None)
+    return None if reader is None else reader.end()
+
+
+async def _handle(run: str, operation: str, argument: int = 0) -> dict[str, Any]:
+    from distributed.protocol import to_serialize
+
+    reader = _readers.get(run)
+    if reader is None:  # the worker was started anew
+        return {"gone": True}
+    try:
+        method = {"pull": reader.pull, "left": reader.left}[operation]
+        loop = asyncio.get_running_loop()
+        return {
+            "value": to_serialize(await loop.run_in_executor(reader.threads, method, argument))
+        }
+    except Exception as error:
+        return {"gone": True} if run not in _readers else {"error": to_serialize(error)}
+
+
+class _Reader:
+    """The queue of one run.
+
+    It is made in a thread: a store's service is reached by waiting.
+    """
+
+    def __init__(self, packed: bytes, source: Source, workers: int) -> None:
+        self.threads = ThreadPoolExecutor(workers + 2, "event-reader")
+        self._queue = self.threads.submit(_queue, packed, source, workers)
+
+    def pull(self, most: int) -> tuple[EventSlice | None] | tuple[()]:
+        try:
+            return (self._queue.result(_WAIT_S).pull(most, _WAIT_S),)
+        except TimeoutError:
+            return ()
+
+    def left(self, _: int) -> int:
+        return self._queue.result().left() if self._queue.done() else 1
+
+    @property
+    def given(self) -> int:
+        """How many events were given out."""
+        return self._queue.result().given if self._ready else 0
+
+    def end(self) -> ReaderStatistics | None:
+        """Give out nothing more; return the statistics."""
+        self._queue.add_done_callback(_stop)
+        self.threads.shutdown(wait=False)
+        return self._queue.result().statistics() if self._ready else None
+
+    @property
+    def _ready(self) -> bool:
+        return self._queue.done() and self._queue.exception() is None
+
+
+def _queue(packed: bytes, source: Source, workers: int) -> WorkQueue:
+    job: ProcessingJob = cloudpickle.loads(packed)
+    return job.queue(source, workers)
+
+
+def _stop(made: Future[WorkQueue]) -> None:
+    if made.exception() is None:
+        made.result().stop()

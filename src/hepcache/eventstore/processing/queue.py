@@ -1,18 +1,99 @@
-"""The shared queue: a reader loads events ahead, workers take small batches of them."""
+"""The queue between a reader, which loads events ahead, and workers, which take few at once."""
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter, time
 from typing import NamedTuple, Protocol
 
 from hepcache.eventstore.processing.batch import EventBatch
-from hepcache.eventstore.processing.ranges import Range, cut, loads
 
-__all__ = ["Hand", "Load", "Loader", "ReaderStatistics", "WorkQueue"]
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Consecutive events of one container, from one position to another.
+
+    The key names the container, normally by run and subrun.
+    """
+
+    key: Hashable
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+def loads(ranges: Iterable[Range], events: int, first: int | None = None) -> Iterator[list[Range]]:
+    """Group ranges so that each group but the last has a number of events.
+
+    With ``first`` the first group has so many, and each that follows twice as many as the one
+    before, up to ``events``: the first is loaded soon, and lasts until the next one is.
+
+    Ranges are listed when they are needed, so that the first group is known while the last
+    ranges are not.
+
+    >>> [sum(map(len, group)) for group in loads([Range("a", 0, 5), Range("b", 0, 4)], 3)]
+    [3, 3, 3]
+    """
+    group: list[Range] = []
+    size = room = min(first or events, events)
+    for whole in ranges:
+        start = whole.start
+        while start < whole.stop:
+            stop = min(whole.stop, start + room)
+            group.append(Range(whole.key, start, stop))
+            room -= stop - start
+            start = stop
+            if not room:
+                yield group
+                size = min(2 * size, events)
+                group, room = [], size
+    if group:
+        yield group
+
+
+def cut(ranges: Iterable[Range], start: int, stop: int) -> list[Range]:
+    """Return the part of a group of ranges between two positions in it."""
+    found, position = [], 0
+    for whole in ranges:
+        low, high = max(start - position, 0), min(stop - position, len(whole))
+        if low < high:
+            found.append(Range(whole.key, whole.start + low, whole.start + high))
+        position += len(whole)
+    return found
+
+
+def uncovered(wanted: Iterable[Range], done: Iterable[Range]) -> Iterator[Range]:
+    """Return the events that are wanted and not done, in the order in which they are wanted.
+
+    Raises ``ValueError``: Events were done twice.
+
+    >>> list(uncovered([Range("a", 0, 9)], [Range("a", 3, 5)]))
+    [Range(key='a', start=0, stop=3), Range(key='a', start=5, stop=9)]
+    """
+    by_key: defaultdict[Hashable, list[Range]] = defaultdict(list)
+    for part in done:
+        by_key[part.key].append(part)
+    for key, parts in by_key.items():
+        parts.sort(key=lambda part: part.start)
+        for before, after in itertools.pairwise(parts):
+            if after.start < before.stop:
+                raise ValueError(f"events {after.start} to {before.stop} of {key} counted twice")
+    for whole in wanted:
+        start = whole.start
+        for part in by_key.get(whole.key, ()):
+            if part.stop <= start or part.start >= whole.stop:
+                continue
+            if part.start > start:
+                yield Range(whole.key, start, part.start)
+            start = max(start, part.stop)
+        if start < whole.stop:
+            yield Range(whole.key, start, whole.stop)
 
 
 class Loader(Protocol):
@@ -20,45 +101,24 @@ class Loader(Protocol):
 
     def shards(self) -> Sequence[int]:
         """Return the shards that hold events."""
-        ...
 
     def ranges(self, shard: int) -> Iterator[Range]:
         """Return the containers of a shard one by one, in order, without listing all first."""
-        ...
 
     def load(self, ranges: Sequence[Range]) -> EventBatch:
         """Return events with their products, in the order of the ranges."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
-    """What a worker takes at once.
-
-    Attributes
-    ----------
-    ranges
-        Which events these are.
-    events
-        The events.
-    """
+class EventSlice:
+    """Loaded events that a worker takes at once, and the ranges they are of."""
 
     ranges: tuple[Range, ...]
     events: EventBatch
 
 
 class Load(NamedTuple):
-    """One load of a reader.
-
-    Attributes
-    ----------
-    began
-        Seconds since the epoch.
-    loading_s
-        Seconds it took.
-    events, nbytes
-        Events, and bytes of their products.
-    """
+    """One load of a reader, which began so many seconds after the epoch."""
 
     began: float
     loading_s: float
@@ -68,15 +128,7 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReaderStatistics:
-    """What one reader did.
-
-    Attributes
-    ----------
-    loads
-        Each load, in order.
-    waiting_s
-        Seconds of waiting for room because workers were slower.
-    """
+    """The loads of one reader, in order, and how long it waited because workers were slower."""
 
     loads: tuple[Load, ...]
     waiting_s: float
@@ -84,47 +136,29 @@ class ReaderStatistics:
     @property
     def events(self) -> int:
         """Events loaded."""
-        return sum(one.events for one in self.loads)
+        return sum(load.events for load in self.loads)
 
     @property
     def loading_s(self) -> float:
         """Seconds of reading."""
-        return sum(one.loading_s for one in self.loads)
+        return sum(load.loading_s for load in self.loads)
 
     @property
     def nbytes(self) -> int:
         """Bytes loaded."""
-        return sum(one.nbytes for one in self.loads)
+        return sum(load.nbytes for load in self.loads)
 
 
 class WorkQueue:
-    """Loads the events of some shards, and deals them out.
+    """Loads the events of some shards, and hands them out.
 
-    A worker takes a share of what is loaded that shrinks as it runs out, from
-    as many work batches as it asks for down to a single one, so that few calls
-    are made and all workers end together.
+    A worker takes a share of the loaded events that shrinks as they run out, from as many work
+    batches as it asks for down to a single one, so that few calls are made and all workers end
+    together.
 
-    Parameters
-    ----------
-    loader
-        Reads the events.
-    source
-        Shards, or the ranges themselves.
-    load_batch, work_batch
-        Events of one load, and of the smallest share.
-    workers
-        How many take from this queue.
-    ahead
-        Loads that wait at most; memory holds two more.
-
-    Attributes
-    ----------
-    given
-        How many events were given out.
-
-    Notes
-    -----
-    All methods may be called by any thread. The reader is a daemon thread.
+    A load has ``load_batch`` events, the smallest share ``work_batch``. At most ``ahead`` loads
+    wait; memory holds two more. All methods may be called by any thread. The reader is a daemon
+    thread.
     """
 
     def __init__(
@@ -152,40 +186,32 @@ class WorkQueue:
         self._reader = threading.Thread(target=self._read, name="event-reader", daemon=True)
         self._reader.start()
 
-    def pull(self, most: int = 1, wait_s: float | None = None) -> Hand | None:
-        """Return the next events; wait for them where need be. ``None`` when there are no more.
+    def pull(self, most: int = 1, wait_s: float | None = None) -> EventSlice | None:
+        """Return the next events, at most so many work batches; ``None`` when there are no more.
 
-        Parameters
-        ----------
-        most
-            Work batches at most.
-        wait_s
-            How long to wait at most.
-
-        Raises
-        ------
-        TimeoutError
-            There are none yet, after that time.
-        Exception
-            Whatever the loader raised.
+        Raises ``TimeoutError``: None are loaded yet, after ``wait_s``.
+        Raises ``Exception``: the loader's exception.
         """
         with self._changed:
             if not self._fill(wait_s) or self._events is None:
                 return None
-            left = len(self._events) - self._next + sum(len(one) for _, one in self._loaded)
-            batches = max(1, min(most, left // (2 * self._workers * self._work_batch)))
+            loaded = len(self._events) - self._next + self._waiting_events()
+            batches = max(1, min(most, loaded // (2 * self._workers * self._work_batch)))
             start = self._next
             stop = min(len(self._events), start + batches * self._work_batch)
             self._next = stop
             self.given += stop - start
-            return Hand(tuple(cut(self._ranges, start, stop)), self._events.cut(start, stop))
+            return EventSlice(tuple(cut(self._ranges, start, stop)), self._events.cut(start, stop))
 
     def left(self) -> int:
         """Return how many loaded events are left; at least 1 while more are to come."""
         with self._changed:
-            at_hand = len(self._events) - self._next if self._events is not None else 0
-            left = at_hand + sum(len(one) for _, one in self._loaded)
+            current = len(self._events) - self._next if self._events is not None else 0
+            left = current + self._waiting_events()
             return left if self._ended or self._stopped else max(left, 1)
+
+    def _waiting_events(self) -> int:
+        return sum(len(events) for _, events in self._loaded)
 
     def stop(self) -> None:
         """Give out nothing more, and end the reader."""
@@ -195,21 +221,21 @@ class WorkQueue:
             self._changed.notify_all()
 
     def statistics(self) -> ReaderStatistics:
-        """Return what the reader did so far."""
+        """Return the reader's loads so far."""
         return ReaderStatistics(tuple(self._loads), self._waiting_s)
 
     def _fill(self, wait_s: float | None) -> bool:
-        """Have a load with events left; tell whether there is one."""
-        while not self._at_hand():
+        """Make the next load current if none has events left; return whether one has."""
+        while not self._has_events():
             self._events = None
-            # Whoever waits here may find that another one has filled it meanwhile.
+            # While this thread waits, another one may take the next load.
             if not self._changed.wait_for(
-                lambda: self._at_hand() or self._loaded or self._ended or self._stopped, wait_s
+                lambda: self._has_events() or self._loaded or self._ended or self._stopped, wait_s
             ):
                 raise TimeoutError("no events are loaded yet")
             if self._stopped:
                 return False
-            if self._at_hand():
+            if self._has_events():
                 continue
             if not self._loaded:
                 if self._error is not None:
@@ -219,18 +245,18 @@ class WorkQueue:
             self._changed.notify_all()
         return not self._stopped
 
-    def _at_hand(self) -> bool:
+    def _has_events(self) -> bool:
         return self._events is not None and self._next < len(self._events)
 
     def _listed(self) -> Iterator[Range]:
-        for one in self._source:
-            if isinstance(one, Range):
-                yield one
+        for item in self._source:
+            if isinstance(item, Range):
+                yield item
             else:
-                yield from self._loader.ranges(one)
+                yield from self._loader.ranges(item)
 
     def _read(self) -> None:
-        # The first load is small, so that nobody waits long for the first batch.
+        # The first load is small, so that workers don't wait long for the first batch.
         size = max(self._work_batch * self._workers, self._load_batch // 8)
         try:
             for ranges in loads(self._listed(), self._load_batch, size):

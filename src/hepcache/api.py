@@ -1,0 +1,196 @@
+"""One call that analyses a fileset on a cluster, and one that only warms its caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import filter as matching
+from typing import Any, Literal
+
+from coffea.nanoevents import BaseSchema, NanoAODSchema
+from distributed import Client
+
+from hepcache.catalogue import Catalogue, columns_of, expand
+from hepcache.fileset import Fileset, load_fileset
+from hepcache.process import Executor, Runner
+from hepcache.report import RunRecord
+
+__all__ = ["analyse", "choose_columns", "warm"]
+
+
+def analyse(
+    fileset: Fileset | Mapping[str, Any] | str | Iterable[str],
+    processor: Any,
+    *,
+    cluster: Any,
+    treename: str = "Events",
+    schema: type | None = None,
+    chunksize: int = 100_000,
+    maxchunks: int | None = None,
+    skipbadfiles: bool | tuple[type[BaseException], ...] = False,
+    columns: Iterable[str] | None = None,
+    status: bool = True,
+    name: str = "run",
+    trace: Callable[..., Any] | None = None,
+    remember: bool = True,
+    divisible: bool = False,
+    failures: Literal["raise", "collect"] = "raise",
+    results: Literal["compute", "reuse"] = "compute",
+) -> tuple[Any, RunRecord]:
+    """Run a processor over a fileset once.
+
+    Parameters
+    ----------
+    fileset
+        Whatever :func:`hepcache.fileset.load_fileset` reads.
+    processor
+        A coffea processor, or a callable that takes the events.
+    cluster
+        A cluster of hepcache's, or a client of one.
+    treename
+        Tree of files that name none.
+    schema
+        coffea's schema; NanoAODSchema by default.
+    chunksize, maxchunks, skipbadfiles
+        As in coffea's Runner.
+    columns
+        Columns to fetch at once before the processor starts.
+    status
+        Show a progress bar.
+    name
+        Name of the run in its record.
+    trace
+        As in coffea's Runner: finds the columns to fetch at once.
+    remember
+        Note the columns, for ``hepcache cache warm --like last``.
+    divisible
+        Cut the last long chunks, as :class:`~hepcache.Runner` does.
+    failures, results
+        What to do about a chunk that fails, and whether results of chunks are
+        stored and reused, as for :class:`~hepcache.Runner`.
+
+    Returns
+    -------
+    output
+        What the processor's chunks add up to, after ``postprocess``.
+    record : RunRecord
+        What was done: chunks, hosts, bytes by source.
+
+    Raises
+    ------
+    BadFilesetError, BadFileError
+        Before anything runs; all bad files are named at once.
+    """
+    files = load_fileset(fileset, treename=treename)
+    if columns is not None:
+        preload = frozenset(columns)
+        files = Fileset(replace(spec, preload=preload) for spec in files)
+    client = cluster if isinstance(cluster, Client) else cluster.client()
+    runner = Runner(
+        executor=Executor(client=client, status=status),
+        schema=NanoAODSchema if schema is None else schema,
+        chunksize=chunksize,
+        maxchunks=maxchunks,
+        skipbadfiles=skipbadfiles,
+        name=name,
+        remember=remember,
+        divisible=divisible,
+        failures=failures,
+        results=results,
+    )
+    try:
+        output = runner(files, processor, treename=treename, trace=trace)
+    finally:
+        if client is not cluster:
+            client.close()
+    if runner.run_record is None:
+        raise AssertionError("unreachable: a run that returns has a record")
+    return output, runner.run_record
+
+
+def warm(
+    fileset: Fileset | Mapping[str, Any] | str | Iterable[str],
+    columns: Sequence[str],
+    *,
+    cluster: Any,
+    treename: str = "Events",
+    chunksize: int = 100_000,
+    skipbadfiles: bool | tuple[type[BaseException], ...] = False,
+    status: bool = True,
+) -> RunRecord:
+    """Read columns onto the hosts that will be asked for them, and do nothing else.
+
+    Parameters
+    ----------
+    fileset, cluster, treename, chunksize, skipbadfiles, status
+        As for :func:`analyse`.
+    columns
+        Names of columns, or patterns as in a shell, such as ``"Jet_*"``.
+
+    Returns
+    -------
+    RunRecord
+        What was read, and what was there already.
+
+    Raises
+    ------
+    ConfigurationError
+        A name or a pattern matches no column of any file; the message names
+        what comes near.
+    """
+    files = load_fileset(fileset, treename=treename)
+    _, record = analyse(
+        files,
+        _number,
+        cluster=cluster,
+        treename=treename,
+        schema=BaseSchema,
+        chunksize=chunksize,
+        skipbadfiles=skipbadfiles,
+        columns=choose_columns(files, columns, skipbadfiles=bool(skipbadfiles), status=status),
+        status=status,
+        name="warm",
+        remember=False,
+    )
+    return record
+
+
+def choose_columns(
+    fileset: Fileset | Mapping[str, Any] | str | Iterable[str],
+    patterns: Sequence[str],
+    *,
+    treename: str = "Events",
+    skipbadfiles: bool = False,
+    absent: Literal["raise", "skip"] = "raise",
+    status: bool = True,
+) -> list[str]:
+    """Return the columns that patterns mean in a fileset.
+
+    Parameters
+    ----------
+    fileset, treename, skipbadfiles, status
+        As for :func:`analyse`.
+    patterns
+        Names of columns, or patterns as in a shell, such as ``"Jet_*"``.
+    absent
+        What to do about a pattern that matches no column of any file.
+
+    Raises
+    ------
+    ConfigurationError
+        A pattern matches nothing; the message names what comes near.
+    """
+    files = load_fileset(fileset, treename=treename)
+    on_bad: Literal["raise", "skip"] = "skip" if skipbadfiles else "raise"
+    with Catalogue.from_settings() as catalogue:
+        found, _ = catalogue.records(files, on_bad=on_bad, progress=status)
+        there = columns_of(catalogue, (record for _, record in found))
+    if absent == "skip":
+        patterns = [
+            pattern for pattern in patterns if pattern in there or matching(there, pattern)
+        ]
+    return expand(patterns, there)
+
+
+def _number(events: Any) -> dict[str, int]:
+    return {"events": len(events)}

@@ -1,1 +1,0 @@
-"""Samples for the demo, the benchmarks and the tests."""

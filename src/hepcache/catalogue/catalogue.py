@@ -1,0 +1,406 @@
+"""The catalogue: each file is opened once, ever, and looked at cheaply after that."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import filter as matching
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
+
+from hepcache.catalogue.database import (
+    PATIENCE_S,
+    Database,
+    below,
+    checksum,
+    decoded,
+    encoded,
+    storable,
+)
+from hepcache.credentials import without_credentials
+from hepcache.display import track
+from hepcache.errors import BadFileError, CatalogueError, ConfigurationError
+from hepcache.fileset.model import FileRecord, FileSpec
+from hepcache.formats.registry import column_names, examine, freshness_of
+from hepcache.io.transport import is_url, location
+from hepcache.io.validator import Freshness, storage_options
+from hepcache.settings import settings
+
+# Looking only waits for a server, so it takes many threads to keep one busy.
+_LOOKERS = 32
+# Opening a file is nine tenths Python, so threads only hide the waiting: two
+# for a file server, more for a server far away. Processes would share the
+# work, but take longer to start than a hundred NanoAOD files take to open.
+_OPENERS_LOCAL, _OPENERS_REMOTE = 2, 16
+_COLUMN_NAMES = "column-names"
+# New facts are written this often, so that an interrupted survey is not lost.
+_WRITE_S = 1.0
+
+
+class Target(NamedTuple):
+    """One tree of one file.
+
+    ``tree``: the tree's name as asked for; empty if not given.
+    """
+
+    path: str
+    tree: str
+
+
+def look_at(
+    paths: Sequence[str], options: Mapping[str, Any]
+) -> Iterator[tuple[str, Freshness | BadFileError]]:
+    """Ask for the state of files, many at a time.
+
+    ``options``: options for ``uproot.open``, some of which concern the connection.
+    It yields path, and its state or why it can't be had; in order.
+    """
+    passed = storage_options(options)
+
+    def look_at_one(path: str) -> Freshness | BadFileError:
+        try:
+            return freshness_of(path, passed)
+        except BadFileError as error:
+            return error
+
+    with ThreadPoolExecutor(_LOOKERS, "hepcache-look") as pool:
+        yield from zip(paths, pool.map(look_at_one, paths), strict=True)
+
+
+def open_all(
+    targets: Sequence[Target], options: Mapping[str, Any], *, jobs: int | None = None
+) -> Iterator[tuple[Target, tuple[FileRecord, Freshness] | BadFileError]]:
+    """Open files, several at a time.
+
+    ``options``: options for ``uproot.open``.
+    ``jobs``: how many at a time; two, or sixteen at remote servers, if not given.
+    """
+    remote = any(is_url(target.path) for target in targets)
+    pool = ThreadPoolExecutor(jobs or (_OPENERS_REMOTE if remote else _OPENERS_LOCAL))
+    futures: dict[Future[tuple[FileRecord, Freshness] | BadFileError], Target] = {
+        pool.submit(open_one, target, dict(options)): target for target in targets
+    }
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def open_one(
+    target: Target, options: Mapping[str, Any]
+) -> tuple[FileRecord, Freshness] | BadFileError:
+    """Return a target's record, or why there is none."""
+    try:
+        return examine(target.path, target.tree or None, options)
+    except BadFileError as error:
+        return error
+
+
+_Found = dict[Target, tuple[FileRecord, Freshness]]
+
+
+class Catalogue:
+    """A persistent memory of files, shared by all processes that name its file.
+
+    Raises
+    ------
+    CatalogueError
+        The file can't be made or opened, or isn't a catalogue.
+
+    Notes
+    -----
+    Any number of processes and threads may read and write at once. Nothing in
+    the file is ever executed or unpickled; rows carry a checksum, and one that
+    does not agree counts as unknown. A catalogue holds nothing that could not
+    be found again, so it may be removed when no process uses it.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        self.path = None if path is None else Path(path).expanduser()
+        self._database = Database(self.path, patience_s)
+
+    @classmethod
+    def in_memory(cls) -> Catalogue:
+        """Begin one that lasts until it is closed, for where none can be kept."""
+        return cls(None)
+
+    @classmethod
+    def from_settings(cls) -> Catalogue:
+        """Open the catalogue that the settings name."""
+        return cls(settings().catalogue)
+
+    def records(
+        self,
+        specs: Iterable[FileSpec],
+        *,
+        on_bad: Literal["raise", "skip"] = "raise",
+        jobs: int | None = None,
+        progress: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[list[tuple[FileSpec, FileRecord]], dict[str, str]]:
+        """Return what is known of files, opening only those that are new or changed.
+
+        ``specs``: the files, such as a :class:`Fileset`.
+        ``jobs``: files opened at the same time; as suits this machine if not given.
+        ``options``: options for ``uproot.open``.
+        It returns each spec with its record, in the order given, without bad files.
+        Raises ``BadFileError``: with ``on_bad="raise"``, naming all files that can't be analysed.
+        """
+        if on_bad not in ("raise", "skip"):
+            raise ConfigurationError("on_bad", "raise or skip", on_bad)
+        found, bad = self.survey(specs, jobs=jobs, progress=progress, options=options)
+        if bad and on_bad == "raise":
+            raise joined(bad) from bad[0][1].__cause__
+        return found, joined(bad).problems if bad else {}
+
+    def survey(
+        self,
+        specs: Iterable[FileSpec],
+        *,
+        jobs: int | None = None,
+        progress: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[list[tuple[FileSpec, FileRecord]], list[tuple[FileSpec, BadFileError]]]:
+        """Return what is known of files, and why others can't be analysed.
+
+        ``specs``, ``jobs``, ``progress``, ``options``: as for :meth:`records`.
+        It returns each good spec with its record, and each bad one with an error about its file
+        alone, both in the order given.
+        """
+        specs, options = list(specs), dict(options or {})
+        targets = list(dict.fromkeys(_target(spec) for spec in specs))
+        found, outdated, problems = self._revalidated(targets, options, progress)
+        new = [target for target in targets if target not in found and target not in problems]
+        opened = self._remembered(open_all(new, options, jobs=jobs), outdated)
+        for target, result in track(opened, len(new), "Opening", enabled=progress):
+            if isinstance(result, BadFileError):
+                problems[target] = result
+            else:
+                found[target] = result
+        good = [(s, found[_target(s)]) for s in specs if _target(s) not in problems]
+        return good, [(s, problems[_target(s)]) for s in specs if _target(s) in problems]
+
+    def known(self) -> Iterator[FileRecord]:
+        """Yield every record there is, sorted by path, without looking at the files."""
+        rows = self._database.execute("SELECT * FROM files ORDER BY location, tree")
+        for row in rows:
+            fact = decoded(*row)
+            if fact is not None:
+                yield fact[0]
+
+    def forget(self, paths: Iterable[str] | None = None) -> int:
+        """Drop what is known of files, or of all files.
+
+        ``paths``: files, directories (all below them) or globs; ``None`` for everything.
+        """
+        if paths is None:
+            return self._database.change("DELETE FROM files", [()])
+        dropped = 0
+        for path in paths:
+            place = _key(location(path)).rstrip("/")
+            dropped += self._database.change(
+                "DELETE FROM files WHERE location = ? OR location GLOB ? OR location GLOB ?",
+                [(place, place, below(place))],
+            )
+        return dropped
+
+    def blob_get(self, kind: str, key: str) -> bytes | None:
+        """Return small metadata that was kept with :meth:`blob_put`, or ``None``."""
+        rows = self._database.execute(
+            "SELECT data, digest FROM blobs WHERE kind=? AND key=?", (kind, key)
+        )
+        for data, digest in rows:
+            if checksum(kind, key, data) == digest:
+                return bytes(data)
+            self._database.examine()
+        return None
+
+    def blob_put(self, kind: str, key: str, data: bytes, *, most: int | None = None) -> None:
+        """Keep small metadata, such as what belongs to one branch-list fingerprint."""
+        digest = checksum(kind, key, data)
+        self._database.change(
+            "INSERT OR REPLACE INTO blobs VALUES (?, ?, ?, ?)", [(kind, key, data, digest)]
+        )
+        if most is not None:
+            # What is written, also in place of another, gets the highest rowid.
+            self._database.change(
+                "DELETE FROM blobs WHERE kind=? AND rowid NOT IN "
+                "(SELECT rowid FROM blobs WHERE kind=? ORDER BY rowid DESC LIMIT ?)",
+                [(kind, kind, most)],
+            )
+
+    def close(self) -> None:
+        """Close the file; safe to call again."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[type[Catalogue], tuple[Path | None]]:
+        return Catalogue, (self.path,)
+
+    def __repr__(self) -> str:
+        return f"Catalogue({str(self.path or ':memory:')!r})"
+
+    def _revalidated(
+        self, targets: Sequence[Target], options: Mapping[str, Any], progress: bool
+    ) -> tuple[dict[Target, FileRecord], dict[Target, FileRecord], dict[Target, BadFileError]]:
+        """Return records that still hold, those that may not, and files that can't be seen."""
+        stored = self._stored(targets)
+        paths = list(dict.fromkeys(target.path for target in stored))
+        looked = look_at(paths, options)
+        states = dict(track(looked, len(paths), "Looking at", enabled=progress))
+        found: dict[Target, FileRecord] = {}
+        outdated: dict[Target, FileRecord] = {}
+        problems: dict[Target, BadFileError] = {}
+        for target, (record, settled) in stored.items():
+            state = states[target.path]
+            if isinstance(state, BadFileError):
+                problems[target] = state
+            elif settled and state.validator == record.validator:
+                found[target] = record
+            else:
+                outdated[target] = record
+        return found, outdated, problems
+
+    def _stored(self, targets: Sequence[Target]) -> dict[Target, tuple[FileRecord, bool]]:
+        out = {}
+        damaged = False
+        for target in targets:
+            query = "SELECT facts, digest FROM files WHERE location=? AND tree=?"
+            key = _key(target.path), target.tree
+            for row in self._database.execute(query, key):
+                fact = decoded(*key, *row)
+                if fact is not None:
+                    out[target] = replace(fact[0], path=target.path), fact[1]
+                damaged |= fact is None
+        if damaged:
+            self._database.examine()
+        return out
+
+    def _remembered(
+        self,
+        opened: Iterable[tuple[Target, tuple[FileRecord, Freshness] | BadFileError]],
+        outdated: Mapping[Target, FileRecord],
+    ) -> Iterator[tuple[Target, FileRecord | BadFileError]]:
+        """Pass results on and write them down, also those of a survey that is interrupted."""
+        unsaved: _Found = {}
+        saved, works = time.monotonic(), True
+        try:
+            for target, result in opened:
+                if isinstance(result, BadFileError):
+                    yield target, result
+                    continue
+                record, fresh = _succeeding(result[0], outdated.get(target)), result[1]
+                unsaved[target] = record, fresh
+                if works and time.monotonic() - saved > _WRITE_S:
+                    works = self._write(unsaved)
+                    unsaved, saved = {}, time.monotonic()
+                yield target, record
+        finally:
+            if works:
+                self._write(unsaved)
+
+    def _write(self, found: _Found) -> bool:
+        """Write facts down; tell whether that is worth trying again in this survey."""
+        rows = [
+            encoded(_key(target.path), target.tree, _public(record), fresh.settled)
+            for target, (record, fresh) in found.items()
+        ]
+        if not rows:
+            return True
+        try:
+            self._database.change("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+        except CatalogueError as error:
+            # The facts are at hand, so the run goes on; they are found again next time.
+            warnings.warn(f"not remembered: {error}", UserWarning, stacklevel=3)
+            return False
+        return True
+
+
+def _succeeding(record: FileRecord, before: FileRecord | None) -> FileRecord:
+    """Return a record that names the content which its path held before."""
+    if before is None:
+        return record
+    if (before.uuid, before.tag) == (record.uuid, record.tag):
+        return replace(record, replaces=before.replaces)
+    return replace(record, replaces=f"{before.uuid}-{before.tag}")
+
+
+def joined(bad: Sequence[tuple[FileSpec, BadFileError]]) -> BadFileError:
+    """Return one error that names several bad files, of the type of the first one's."""
+    problems: dict[str, str] = {}
+    datasets: dict[str, list[str]] = {}
+    for spec, error in bad:
+        path = without_credentials(spec.path)
+        problems[path] = next(iter(error.problems.values()))
+        datasets.setdefault(path, []).append(spec.dataset)
+    names = {path: tuple(dict.fromkeys(found)) for path, found in datasets.items()}
+    return BadFileError(problems, bad[0][1].kind, names)
+
+
+def _key(path: str) -> str:
+    # A token may be another one tomorrow, and must not be stored.
+    return storable(without_credentials(path))
+
+
+def _public(record: FileRecord) -> FileRecord:
+    return replace(record, path=without_credentials(record.path))
+
+
+def _target(spec: FileSpec) -> Target:
+    # An empty name leads to the working directory, and is to be refused for what it is.
+    place = location(spec.path) if spec.path.strip() else spec.path
+    return Target(place, spec.tree or "")
+
+
+def columns_of(catalogue: Catalogue, records: Iterable[FileRecord]) -> list[str]:
+    """Return the names of the columns of any of some files, sorted.
+
+    ``catalogue``: where the names are kept for every branch list, so that one file of each is
+    opened only the first time.
+    Raises ``OriginError``: a file of a new branch list can't be read.
+    """
+    one_of_each = {record.fingerprint: record for record in records}
+    return sorted({name for record in one_of_each.values() for name in _names(catalogue, record)})
+
+
+def _names(catalogue: Catalogue, record: FileRecord) -> list[str]:
+    kept = catalogue.blob_get(_COLUMN_NAMES, record.fingerprint)
+    if kept is not None:
+        return [str(name) for name in json.loads(kept)]
+    names = column_names(record)
+    catalogue.blob_put(_COLUMN_NAMES, record.fingerprint, json.dumps(names).encode())
+    return names
+
+
+def expand(patterns: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Return the columns that names and patterns mean, each once, in order.
+
+    Raises ``ConfigurationError``: one matches nothing; the message names what comes near.
+
+    >>> expand(["Jet_*", "nJet", "Jet_pt"], ["Jet_eta", "Jet_pt", "nJet"])
+    ['Jet_eta', 'Jet_pt', 'nJet']
+    """
+    columns: dict[str, None] = {}
+    names = set(there)
+    for pattern in patterns:
+        matched = [pattern] if pattern in names else matching(there, pattern)
+        if not matched:
+            near = get_close_matches(pattern, there, 3)
+            hint = f" such as {', '.join(near)}" if near else ""
+            raise ConfigurationError("columns", f"columns of the files{hint}", pattern)
+        columns.update(dict.fromkeys(matched))
+    return list(columns)

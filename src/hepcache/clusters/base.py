@@ -1,0 +1,96 @@
+"""What all clusters have: hepcache attached, a client, and a view of their hosts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from distributed import Client
+from distributed.preloading import process_preloads
+
+from hepcache.display import bytes_text, card
+from hepcache.process.worker import CachePlugin, store_pending
+from hepcache.scheduling.client_requests import NAME, ask_workers
+from hepcache.scheduling.plugin import PlacementPlugin
+from hepcache.settings import settings
+from hepcache.upstream.distributed import LastingSpecCluster
+
+_STORING_S = 10.0
+
+
+def attach(client: Client) -> Client:
+    """Give a running Dask cluster hepcache's placement and caches.
+
+    Parameters
+    ----------
+    client
+        Client of the cluster. Its workers need hepcache installed; each finds
+        its host's name and cache directory in its own Dask configuration.
+
+    Returns
+    -------
+    distributed.Client
+        The same client. Calling it again changes nothing.
+
+    Raises
+    ------
+    ConfigurationError
+        A setting is refused, here or on a worker.
+    """
+    plugin = PlacementPlugin(settings().lost_after_s)
+    client.register_plugin(CachePlugin())
+    if PlacementPlugin.name not in client.run_on_scheduler(_plugins):
+        client.register_plugin(plugin)
+    client.run_on_scheduler(_add_page)
+    # A worker that hangs says later what its host holds, or never.
+    ask_workers(client, store_pending, within_s=_STORING_S)
+    return client
+
+
+async def _add_page(dask_scheduler: object) -> None:
+    # Nothing below may import the dashboard; it is loaded by name, as Dask does for --preload.
+    await process_preloads(dask_scheduler, "hepcache.dashboard", []).start()
+
+
+def _plugins(dask_scheduler: object) -> list[str]:
+    return list(dask_scheduler.plugins)  # type: ignore[attr-defined]
+
+
+class HostCluster(LastingSpecCluster):
+    """A Dask cluster whose scheduler runs in this process, with hepcache's placement."""
+
+    def client(self) -> Client:
+        """Return a client; close it, or use it as a context manager."""
+        return Client(self)
+
+    def _repr_html_(self, cluster_status: str | None = None) -> str:
+        facts = {"scheduler": self.scheduler_address}
+        if self.dashboard_link:
+            facts["dashboard"] = self.dashboard_link.replace("/status", "/hepcache")
+        if cluster_status:
+            facts["status"] = cluster_status
+        columns = ("host", "workers", "threads", "segments held", "decoded")
+        return card(f"{type(self).__name__} {self.name}", facts, columns, self._host_rows())
+
+    def _host_rows(self) -> list[tuple[str, int, int, str, str]]:
+        plugin = getattr(self.scheduler, "plugins", {}).get(NAME)
+        if plugin is None:
+            return []
+        # Copies: the scheduler goes on meanwhile, in a thread of its own.
+        workers = list(self.scheduler.workers)
+        segments, sizes = Counter[str](), Counter[str]()
+        for job in plugin.residency.jobs():
+            for host, nbytes in plugin.residency.holders(job).items():
+                segments[host] += 1
+                sizes[host] += int(nbytes)
+        members = Counter(plugin.workers.host(worker) for worker in workers)
+        threads = plugin.workers.threads()
+        return [
+            (
+                host,
+                members[host],
+                threads.get(host, 0),
+                f"{segments[host]:,}",
+                bytes_text(sizes[host]),
+            )
+            for host in sorted(members)
+        ]

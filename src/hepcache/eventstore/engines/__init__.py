@@ -1,0 +1,1 @@
+"""Ordered key-value engines below an event store."""

@@ -1,0 +1,1 @@
+"""Ingestion of files into an event store."""

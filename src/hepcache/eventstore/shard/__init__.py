@@ -1,0 +1,1 @@
+"""One shard of an event store: its layout, checksums and operations."""

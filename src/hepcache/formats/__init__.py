@@ -1,0 +1,1 @@
+"""One registry of formats: what a path names, whether it changed, and what reads its columns."""

@@ -1,0 +1,1 @@
+"""TTrees: branch tables, baskets, and files written with them."""

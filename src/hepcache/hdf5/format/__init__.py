@@ -1,0 +1,1 @@
+"""HDF5's file format, as far as files of tables need it."""

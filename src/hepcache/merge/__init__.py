@@ -1,5 +1,0 @@
-"""Merging of partial results."""
-
-from hepcache.merge.tree import MergeTree
-
-__all__ = ["MergeTree"]

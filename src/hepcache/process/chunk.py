@@ -1,0 +1,347 @@
+"""What a worker does with one chunk."""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import cloudpickle
+import lz4.frame
+from coffea.nanoevents.schemas import BaseSchema
+from coffea.processor import ProcessorABC
+from coffea.processor.checkpointer import CheckpointerABC
+from distributed import get_worker
+
+from hepcache.cache import ColumnCache, ColumnKey
+from hepcache.credentials import without_credentials
+from hepcache.fileset.segments import segment_of
+from hepcache.formats.reader import Reader
+from hepcache.formats.registry import open_source
+from hepcache.formats.source import BlobStore, TreeRef
+from hepcache.placement.identity import JobIdentity
+from hepcache.process.error_context import CREATING, OPENING, PROCESSING, chunk_error, described
+from hepcache.process.lazy_columns import ChunkEvents
+from hepcache.process.prefetch import Next
+from hepcache.process.sampling import sampled
+from hepcache.process.worker_state import WorkerState
+from hepcache.results.derived import ChunkFiles, DerivedColumns
+from hepcache.results.opened_files import files_of_chunk, opened_files
+from hepcache.scheduling.plugin import OWNER
+from hepcache.settings import settings
+from hepcache.telemetry import ChunkRecord, ReadLog
+from hepcache.upstream.coffea import Accessed, WorkItem, key_to_tuple
+from hepcache.upstream.distributed import task_annotation
+
+RECORDS = "hepcache"
+"""Key under which a chunk's record travels beside its output."""
+
+COLUMNS = "hepcache-columns"
+"""Key under which the names of the columns travel that were touched, derived ones too."""
+
+SKIPPED = "hepcache-skipped"
+"""Key under which travels what is recorded of a chunk that was skipped."""
+
+NOT_STORED = "hepcache-not-stored"
+"""Key under which the reasons travel why results were not stored, with how many were not."""
+
+FAILED = "hepcache-failed"
+"""Key under which travels what is recorded of a chunk that failed and did not end the run."""
+
+FAILURES = "hepcache-failures"
+"""Key under which the exceptions of such chunks travel, in the same order."""
+
+
+@dataclass(unsafe_hash=True, frozen=True)
+class Chunk(WorkItem):
+    """A coffea work item that knows the identity of its file's content."""
+
+    tag: str = ""
+    validator: str = ""
+    boundaries: tuple[int, ...] = ()
+    replaces: str = ""
+    run: str = field(default="", compare=False)
+
+    @property
+    def uuid(self) -> str:
+        """The file's UUID as text."""
+        return str(uuid.UUID(bytes=self.fileuuid))
+
+    @property
+    def segment(self) -> int:
+        """First entry of the segment in which the chunk begins."""
+        return segment_of(self.boundaries, self.entrystart)
+
+    @property
+    def path(self) -> str:
+        """The file's name as text; ``filename`` is what the user gave."""
+        return str(self.filename)
+
+    def __repr__(self) -> str:
+        # Dask logs the arguments of what failed.
+        return without_credentials(super().__repr__())
+
+    def plain(self) -> WorkItem:
+        """Return coffea's own work item."""
+        names = [item_field.name for item_field in fields(WorkItem)]
+        return WorkItem(**{name: getattr(self, name) for name in names})
+
+    def tree_ref(self, options: Mapping[str, Any], store: BlobStore | None) -> TreeRef:
+        """Return the chunk's tree, opened with ``options``, as a host knows it by its store."""
+        return TreeRef(
+            path=self.path,
+            tree=self.treename,
+            uuid=self.uuid,
+            tag=self.tag,
+            validator=self.validator,
+            boundaries=self.boundaries,
+            options=dict(options),
+            replaces=self.replaces,
+            store=store,
+        )
+
+
+def plain(item: WorkItem) -> WorkItem:
+    """Return a chunk as coffea has it: short enough to print."""
+    return item.plain() if isinstance(item, Chunk) else item
+
+
+def identity(item: WorkItem) -> JobIdentity:
+    """Return what a chunk is placed by."""
+    if isinstance(item, Chunk):
+        return JobIdentity(item.uuid, item.treename, item.segment)
+    # A chunk that coffea cut: the place where it begins is all that is known.
+    return JobIdentity(str(uuid.UUID(bytes=item.fileuuid)), item.treename, item.entrystart)
+
+
+def process_chunk(
+    item: Chunk,
+    processor: Any,
+    state: WorkerState,
+    *,
+    schema: type[BaseSchema] | None,
+    savemetrics: bool,
+    uproot_options: Mapping[str, Any],
+    iteritems_options: Mapping[str, Any],
+    checkpointer: CheckpointerABC | None,
+    buffer_cache: Callable[[], MutableMapping[str, Any] | None],
+) -> dict[str, Any]:
+    """Process one chunk: coffea's work function, reading through the cache.
+
+    ``buffer_cache``: returns the user's own cache of buffers, or ``None``.
+    It returns ``out``, ``processed``, ``metrics`` where wanted, and the chunk's record in a list
+    under :data:`RECORDS`, and under :data:`COLUMNS` the names of what it touched.
+    Raises ``ChunkError``: the events can't be made, or the processor failed, perhaps because a
+    column can't be read. The exception itself is the cause.
+    """
+    if isinstance(processor, bytes):
+        processor = cloudpickle.loads(lz4.frame.decompress(processor))
+    if not (isinstance(schema, type) and issubclass(schema, BaseSchema)):
+        raise ValueError(  # noqa: TRY004 - coffea's type of error
+            f"Expected schema to derive from nanoevents.BaseSchema, instead got {schema!r}"
+        )
+    metadata = _metadata(item)
+    if checkpointer is not None and not isinstance(checkpointer, CheckpointerABC):
+        raise TypeError("Expected checkpointer to derive from CheckpointerABC")
+    if checkpointer is not None and (saved := checkpointer.load(metadata, processor)) is not None:
+        return {**saved, RECORDS: [], COLUMNS: set()}
+
+    clock = _Clock()
+    cache = state.cache_of(item.path)
+    owner = task_annotation(OWNER)
+    log = ReadLog()
+    functions: dict[str, float] = {}
+    start = item.entrystart
+    stop = item.entrystop
+    kind = _kind(processor, schema)
+    work = f"{kind}/{item.dataset}"
+    first = state.begin_work(kind)
+    ignored = files_of_chunk(item.path)
+    with (
+        _prefetching(item, cache, state, kind, uproot_options, log) as ref,
+        opened_files(ignored) as opened,
+    ):
+        derived = DerivedColumns(
+            # A group's cache could hold what another's code has computed.
+            cache=state.cache,
+            key=ColumnKey(ref.uuid, ref.tag, ref.tree, start, stop, ""),
+            boundaries=ref.boundaries,
+            entries=(start, stop),
+            form=(schema, iteritems_options),
+            metadata=metadata,
+            log=log,
+            files=ChunkFiles(ignored, opened, state.note_opened, state.opened),
+        )
+        try:
+            form = state.forms.form(ref, schema, cache, iteritems_options, log)
+            reader = Reader(
+                ref,
+                # In the mode fscache it is the kernel that keeps what is read.
+                None if settings().cache_mode == "fscache" else cache,
+                open_source,
+                log,
+                since_ns=cache.run_began(item.run) if item.run else None,
+                # Who names columns, to warm the caches, wants them there.
+                patient=bool(item.preload),
+            )
+            reading = ChunkEvents(
+                form, reader, start, stop, metadata, buffer_cache(), item.preload, derived
+            )
+        except Exception as error:
+            action = OPENING if isinstance(error, OSError) else CREATING
+            raise chunk_error(action, item, error) from error
+        clock.opened()
+        action = CREATING
+        try:
+            # What is known to be touched is read together, not when each is touched.
+            reading.prefetch(state.prefetcher.columns(work))
+            action = PROCESSING
+            process = processor.process if isinstance(processor, ProcessorABC) else processor
+            with sampled(functions):
+                out = process(reading.events)
+        except Exception as error:
+            raise chunk_error(action, item, error, reader.failed_column(error)) from error
+    state.prefetcher.learn(work, reading.count())
+    if out is None:
+        raise ValueError(
+            "Output of process() should not be None. Make sure your processor's process() "
+            f"function returns an accumulator. It returned None for {described(item)}."
+        )
+    clock.processed()
+    result: dict[str, Any] = {"out": out, "processed": {item.plain()}}
+    if savemetrics:
+        result["metrics"] = _metrics(stop - start, log, reading.accessed, clock)
+    if checkpointer is not None:
+        checkpointer.save(result, metadata, processor)
+    record = chunk_record(
+        item,
+        clock.began,
+        time.time(),
+        worker=worker_name(),
+        owner=owner,
+        open_s=clock.open_s,
+        read_s=log.read_s,
+        decode_s=log.decode_s,
+        process_s=clock.process_s,
+        causes={str(cause): count for cause, count in log.causes.items()},
+        cause_bytes={str(cause): size for cause, size in log.cause_bytes.items()},
+        cache_bytes=log.cache_bytes,
+        origin_bytes=log.origin_bytes,
+        columns=len(log.columns),
+        requested_bytes=log.requested_bytes,
+        used_bytes=log.used_bytes,
+        derived=log.derived,
+        functions=functions,
+        first=first,
+    )
+    state.count(record, item.tag, cache)
+    return {**result, RECORDS: [record], COLUMNS: log.columns | log.derived_columns}
+
+
+@contextmanager
+def _prefetching(
+    item: Chunk,
+    cache: ColumnCache,
+    state: WorkerState,
+    kind: str,
+    uproot_options: Mapping[str, Any],
+    log: ReadLog,
+) -> Iterator[TreeRef]:
+    """Yield a chunk's tree, and fetch for the chunks that follow while this one is processed."""
+
+    def expected(chunk: Chunk, cache: ColumnCache) -> Next:
+        touched = state.prefetcher.columns(f"{kind}/{chunk.dataset}").union(chunk.preload or ())
+        ref = chunk.tree_ref(uproot_options, cache)
+        return Next(ref, chunk.entrystart, chunk.entrystop, touched, cache)
+
+    # Where nothing was missing there is nothing to fetch, and nothing to pay for looking.
+    items = state.upcoming() if state.prefetcher.missing else []
+    following = [
+        expected(chunk, state.cache_of(chunk.path)) for chunk in items if isinstance(chunk, Chunk)
+    ]
+    present = expected(item, cache)
+    state.prefetcher.begin(present, following)
+    try:
+        yield present.ref
+    finally:
+        state.prefetcher.end(present, missing=log.origin_bytes > 0)
+
+
+def _kind(processor: Any, schema: type[BaseSchema]) -> str:
+    """Return the name of a kind of work, whose chunks touch much the same columns."""
+    code = processor if hasattr(processor, "__qualname__") else type(processor)
+    return f"{code.__module__}.{code.__qualname__}/{schema.__qualname__}"
+
+
+class _Clock:
+    """When a chunk began, when its events were made, and when it was processed."""
+
+    def __init__(self) -> None:
+        self.began = time.time()
+        self._mark = time.perf_counter()
+        self.open_s = self.process_s = 0.0
+
+    def opened(self) -> None:
+        self.open_s, self._mark = time.perf_counter() - self._mark, time.perf_counter()
+
+    def processed(self) -> None:
+        self.process_s = time.perf_counter() - self._mark
+
+
+def _metadata(item: Chunk) -> dict[str, Any]:
+    return {
+        "dataset": item.dataset,
+        "filename": item.filename,
+        "treename": item.treename,
+        "entrystart": item.entrystart,
+        "entrystop": item.entrystop,
+        "fileuuid": item.uuid,
+        **(item.usermeta or {}),
+    }
+
+
+def _metrics(
+    entries: int, log: ReadLog, accessed: list[Accessed], clock: _Clock
+) -> dict[str, Any]:
+    return {
+        "bytesread": log.origin_bytes,
+        "cachebytes": log.cache_bytes,
+        "columns": {
+            f"{access.branch}-{key_to_tuple(access.buffer_key)[3]}" for access in accessed
+        },
+        "entries": entries,
+        "processtime": clock.process_s,
+    }
+
+
+def chunk_record(item: WorkItem, began: float, ended: float, **measured: Any) -> ChunkRecord:
+    """Return the record of a chunk that this host has dealt with.
+
+    ``measured``: fields of the record beside those that say which chunk it is.
+    """
+    place = identity(item)
+    return ChunkRecord(
+        dataset=item.dataset,
+        path=without_credentials(str(item.filename)),
+        uuid=place.uuid,
+        tree=item.treename,
+        start=item.entrystart,
+        stop=item.entrystop,
+        segment=place.segment,
+        host=settings().host,
+        began=began,
+        ended=ended,
+        **measured,
+    )
+
+
+def worker_name() -> str:
+    """Return the name of this worker; the machine's where there is no cluster."""
+    try:
+        return str(get_worker().name)
+    except ValueError:
+        return socket.gethostname()

@@ -1,0 +1,1 @@
+"""Reports to look at: figures, tables and pages."""

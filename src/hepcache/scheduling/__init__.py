@@ -1,0 +1,1 @@
+"""Everything that touches Dask's scheduler: plugin, queues, rebalancing, stealing."""

@@ -1,0 +1,125 @@
+"""The table of workers: their hosts, and what these report of themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from distributed import Status
+
+from hepcache.placement.residency import Residency
+from hepcache.scheduling.task_keys import ChunkKey
+
+METRIC = "hepcache"
+"""Key of a worker's report of its host among the metrics that it sends."""
+
+# Decoded bytes per second at which a host refills what it lacks, until workers have measured it.
+_REFILL_RATE = 100e6
+_SMOOTHING = 0.2
+
+
+class WorkerTable:
+    """Workers by host, as the scheduler sees them.
+
+    ``workers``: the scheduler's worker states by address; looked at, never changed.
+    """
+
+    def __init__(self, workers: Any, residency: Residency) -> None:
+        self._workers = workers
+        self._residency = residency
+        self._hosts: dict[str, str] = {}  # worker address -> host
+        self._members: defaultdict[str, set[str]] = defaultdict(set)
+        self._refill_rates: dict[str, float] = {}
+        self._generations: dict[str, int] = {}  # host -> generation of its last report
+        self._pace: dict[str, float] = {}
+        self._warm: set[str] = set()
+
+    def update(self, address: str) -> str:
+        """Take a worker's last report of its host; return the host's name."""
+        ws = self._workers.get(address)
+        if ws is None:
+            return self._hosts.get(address, address)
+        report = ws.metrics.get(METRIC) or {}
+        host = str(report.get("host") or ws.host)
+        self._hosts[address] = host
+        self._members[host].add(address)
+        generation = report.get("generation")
+        # All workers of a host see one generation; one report of it is enough.
+        if generation is not None and self._generations.get(host) != generation:
+            self._residency.report(host, report["holdings"])
+            self._generations[host] = generation
+        if report.get("refill_rate"):
+            self._refill_rates[host] = float(report["refill_rate"])
+        return host
+
+    def update_all(self) -> None:
+        """Take the last reports of all workers."""
+        for address in self._workers:
+            self.update(address)
+
+    def leave(self, address: str) -> None:
+        """Forget a worker."""
+        self._members[self._hosts.pop(address, address)].discard(address)
+        self._warm.discard(address)
+
+    def host(self, address: str) -> str:
+        """Return the host of a worker."""
+        return self._hosts.get(address) or self.update(address)
+
+    def of_host(self, host: str) -> list[str]:
+        """Return the workers of a host that take work now."""
+        known = self._workers
+        return [
+            address
+            for address in self._members[host]
+            if address in known and _takes_work(known[address])
+        ]
+
+    def threads(self) -> dict[str, int]:
+        """Return the threads of every host, of workers that take work now."""
+        found: defaultdict[str, int] = defaultdict(int)
+        for address, ws in self._workers.items():
+            if _takes_work(ws):
+                found[self.host(address)] += ws.nthreads
+        return dict(found)
+
+    def refill_rate(self, host: str) -> float:
+        """Return the decoded bytes per second at which a host reads what it lacks."""
+        return self._refill_rates.get(host, _REFILL_RATE)
+
+    def read_share(self, worker: str) -> float:
+        """Return the part of its last chunks' time in which a worker waited for the origin."""
+        report = self._workers[worker].metrics.get(METRIC) or {}
+        return float(report.get("read_share", 0.0))
+
+    def working(self, worker: str) -> Iterator[tuple[ChunkKey, int, float]]:
+        """Yield what a worker says it works on: a task's key, its chunk's number, the seconds."""
+        report = self._workers[worker].metrics.get(METRIC) or {}
+        for key, number, age_s in report.get("working", ()):
+            yield tuple(key), number, age_s
+
+    def note_pace(self, worker: str, taken_s: float, expected_s: float) -> None:
+        """Remember how long a task took, where it was expected to take another time."""
+        if worker not in self._warm:
+            # Its first task paid for imports.
+            self._warm.add(worker)
+        elif expected_s > 0:
+            host = self.host(worker)
+            ratio = taken_s / expected_s
+            self._pace[host] = (1 - _SMOOTHING) * self._pace.get(host, ratio) + _SMOOTHING * ratio
+
+    def pace(self, host: str) -> float | None:
+        """Return the time that tasks take at a host over the time that they should take.
+
+        Of a host where none has ended it is that of the others, if there are any.
+        """
+        known = self._pace.get(host)
+        if known is not None:
+            return known
+        return sum(self._pace.values()) / len(self._pace) if self._pace else None
+
+
+def _takes_work(ws: Any) -> bool:
+    """Tell whether a worker is neither paused nor about to leave."""
+    return bool(ws.status in {Status.init, Status.running})
