@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +11,32 @@ import dask.config
 import hypothesis
 import pytest
 
-# These machines are shared and slow at times; a slow example is no failure.
-hypothesis.settings.register_profile("hepcache", deadline=None)
+# These machines are shared and slow at times; a slow example is no failure. The same commit
+# gets the same examples; --hypothesis-profile=search looks for others.
+hypothesis.settings.register_profile("hepcache", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("search", deadline=None)
 hypothesis.settings.load_profile("hepcache")
+
+# Tests of real processes against real clocks. On a machine that stands still for seconds one of
+# thousands fails now and then: it is tried once more, and pytest's summary names it. Rooms that
+# compute or store anything have no second try.
+_CLOCKED = {
+    "benchmarks",
+    "cli",
+    "clusters",
+    "compat",
+    "dashboard",
+    "live",
+    "process",
+    "scheduling",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(tests) and item.path.relative_to(tests).parts[0] in _CLOCKED:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -26,6 +51,36 @@ def _own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path) -> Iterator[None]:
+    """Give this process an empty cache and catalogue, and let it forget all others."""
+    from hepcache.formats.registry import forget_sources
+    from hepcache.process.worker_state import forget
+
+    chosen = {
+        "hepcache.cache.directory": str(tmp_path / "columns"),
+        "hepcache.catalogue": str(tmp_path / "catalogue.sqlite"),
+    }
+    forget()
+    forget_sources()
+    with dask.config.set(chosen):
+        yield
+        forget()
+        forget_sources()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C do what Python does.
+
+    dask_jobqueue, which another test imports, exits; what a shell puts in the background ignores
+    it.
+    """
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Directory of small real files that stands beside the checkout, if it does."""
@@ -33,3 +88,12 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"the shared test data is not beside this checkout ({path})")
     return path
+
+
+@pytest.fixture(scope="session")
+def daos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
+    """Return the stand-in for libdaos, which ``daos://`` leads to."""
+    from tests.objectstore.standin import standin
+
+    with standin(tmp_path_factory.mktemp("daos")) as library:
+        yield library

@@ -6,7 +6,7 @@ import dask
 import pytest
 import yaml
 
-from hepcache.configured import as_yaml, configured
+from hepcache.settings import as_yaml, configured
 
 
 def source_of(key: str, env: dict[str, str] | None = None) -> tuple[object, str]:
@@ -57,8 +57,10 @@ def test_what_workers_inherit() -> None:
 
 def test_a_mistyped_key_is_found(files: Path) -> None:
     (files / "etc/x.yaml").write_text("hepcache: {cache: {capcity: 1 GB}}")
-    found = configured({}).unknown
-    assert found == (("cache.capcity", str(files / "etc/x.yaml"), "cache.capacity"),)
+    (found,) = configured({}).unknown
+    assert (found.key, found.value, found.source, found.near) == (
+        "hepcache.cache.capcity", "1 GB", str(files / "etc/x.yaml"), "cache.capacity"
+    )  # fmt: skip
 
 
 def test_a_refused_value_is_named() -> None:

@@ -10,10 +10,13 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import hepcache
 
@@ -65,9 +68,22 @@ def test_importing_hepcache_imports_nothing_heavy() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_the_lock_names_no_host() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
-    assert "://" not in lock
+def test_the_oldest_versions_are_the_lower_bounds() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    rooms = ("dashboard", "examples", "hdf5", "htcondor", "objects", "remote")
+    asked = [*project["dependencies"], *(text for room in rooms for text in extras[room])]
+    oldest = dict(
+        line.split("==") for line in (ROOT / "requirements.oldest").read_text().splitlines()
+    )
+    for requirement in map(Requirement, asked):
+        (bound,) = (part for part in requirement.specifier if part.operator == ">=")
+        assert Version(oldest[requirement.name]) == Version(bound.version), requirement.name
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements.oldest"])
+def test_the_lock_names_no_host(name: str) -> None:
+    assert "://" not in (ROOT / name).read_text()
     importlib.import_module("hepcache.settings")
 
 
@@ -104,7 +120,7 @@ def test_wheel_and_sdist_are_reproducible(built: list[dict[str, bytes]]) -> None
 def test_the_wheel_has_types_data_and_nothing_else(built: list[dict[str, bytes]]) -> None:
     (wheel,) = (data for name, data in built[0].items() if name.endswith(".whl"))
     names = set(zipfile.ZipFile(io.BytesIO(wheel)).namelist())
-    for name in ("py.typed", "hepcache.yaml", "report/templates/page.html.j2"):
+    for name in ("py.typed", "hepcache.yaml", "report/render/templates/page.html.j2"):
         assert f"hepcache/{name}" in names
     roots = {name.split("/")[0] for name in names}
     assert roots == {"hepcache", f"hepcache-{hepcache.__version__}.dist-info"}
@@ -117,6 +133,44 @@ def test_the_sdist_has_what_a_packager_needs(built: list[dict[str, bytes]]) -> N
     with tarfile.open(fileobj=io.BytesIO(sdist)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_packaging.py"} <= names
+    assert {"LICENSE", "CITATION.cff", "CONTRIBUTING.md"} <= names
+
+
+def test_the_licence_comes_with_the_wheel(built: list[dict[str, bytes]]) -> None:
+    (wheel,) = (data for name, data in built[0].items() if name.endswith(".whl"))
+    archive = zipfile.ZipFile(io.BytesIO(wheel))
+    (name,) = (name for name in archive.namelist() if name.endswith("/LICENSE"))
+    assert archive.read(name) == (ROOT / "LICENSE").read_bytes()
+
+
+def test_what_is_cited_is_this_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert cited["version"] == hepcache.__version__ == project["version"]
+    assert cited["license"] == project["license"]
+
+
+def test_the_extra_all_has_every_extra_that_users_want() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    (everything,) = extras["all"]
+    named = everything.removeprefix("hepcache[").removesuffix("]").split(",")
+    assert named == sorted(extras.keys() - {"all", "dev", "docs"})
+
+
+def test_an_import_warns_of_dask_and_distributed_of_different_versions(tmp_path: Path) -> None:
+    def imported(dask: str) -> str:
+        metadata = tmp_path / f"dask-{dask}.dist-info" / "METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text(f"Metadata-Version: 2.1\nName: dask\nVersion: {dask}\n")
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, "-c", "import hepcache"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        metadata.unlink()
+        return done.stderr
+
+    assert "dask 2025.3.1 and distributed" in imported("2025.3.1")
+    assert imported(version("distributed")) == ""
 
 
 @pytest.mark.parametrize(
@@ -141,5 +195,5 @@ def test_every_extra_is_in_the_dev_environment_so_that_all_is_tested() -> None:
     extras = project["optional-dependencies"]
     there = {one.split(">")[0] for one in [*project["dependencies"], *extras["dev"]]}
     # coffea brings the remote ones; JupyterLab only opens what nbclient executes.
-    for name in ("bench", "hdf5", "htcondor", "workflow"):
+    for name in ("hdf5", "htcondor", "workflow"):
         assert {one.split(">")[0] for one in extras[name]} <= there, name

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import dask
 import pytest
 
 from hepcache.errors import ConfigurationError
-from hepcache.settings import settings
+from hepcache.settings import DEFAULTS, leaves, settings
 
 
 def test_the_defaults_are_whole() -> None:
@@ -14,9 +15,7 @@ def test_the_defaults_are_whole() -> None:
         found = settings()
     assert (found.capacity_bytes, found.capacity_fraction) == (None, 0.8)
     assert (found.quota_bytes, found.quota_fraction) == (None, None)
-    assert (found.run, found.cull, found.stop) == (0.07, 0.05, 0.01)
-    assert (found.codec, found.admit, found.verify) == ("auto", "always", "first-use")
-    assert found.memory_bytes == 320 << 20
+    assert (found.cull, found.codec) == (0.05, "auto")
     assert found.group_directory is None
 
 
@@ -25,40 +24,83 @@ def test_sizes_are_bytes_or_parts() -> None:
         "hepcache.cache.capacity": "200 GiB",
         "hepcache.cache.quota": "20%",
         "hepcache.cache.group": "~/group",
-        "hepcache.cache.run": 10,
+        "hepcache.cache.cull": 10,
     }
     with dask.config.set(changed):
         found = settings()
     assert (found.capacity_bytes, found.capacity_fraction) == (200 << 30, None)
     assert (found.quota_bytes, found.quota_fraction) == (None, 0.2)
     assert found.group_directory == Path("~/group").expanduser()
-    assert found.run == 0.1
+    assert found.cull == 0.1
+
+
+BAD = {
+    "host": ["", True, 1.5, ["a"]],
+    "user": ["", True, 1.5, ["a"]],
+    "catalogue": ["", 3, "a\0b", "~nobody-of-that-name/c", False],
+    "cache.mode": [None, "", 1, True, "Columns", ["columns"]],
+    "cache.directory": ["", 0, ["a"], " "],
+    "cache.group": ["", 7],
+    "cache.capacity": [None, "much", "120%", "0%", "-5 GB", -1, 0, "", "GB", "inf", "1e999", True],
+    "cache.quota": ["0%", "-1%", -3, 0, "", "nan%", "5 foos"],
+    "cache.cull": ["high", None, True, "-7%", "nan", "7%%", [7], "1e999", 0, "101%", "0%", ""],
+    "cache.codec": ["gzip", None, "ZSTD"],
+    "drain_file": ["", None, 1],
+    "segment.entries": [0, -5, 1.5, "many", True, None, "100_000"],
+    "placement.duplicates": [1, "many", -3, "nan", "inf", True, 10**400],
+    "placement.lost_after": [0, "-1 s", "soon", "30 parsecs", "", "s", "nan", "inf", True, [30]],
+    "origin.ahead": [-1, "-1 MiB", "plenty", None, False],
+}
+
+
+def test_every_setting_has_values_that_are_refused() -> None:
+    assert BAD.keys() == dict(leaves(DEFAULTS["hepcache"])).keys()
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("cache.capacity", None),
-        ("cache.capacity", "much"),
-        ("cache.capacity", "120%"),
-        ("cache.quota", "0%"),
-        ("cache.stop", "6%"),
-        ("cache.run", "high"),
-        ("cache.codec", "gzip"),
-        ("cache.admit", "never"),
-        ("cache.verify", "sometimes"),
-        ("cache.memory", "some"),
-        ("segment.entries", 0),
-        ("placement.epsilon", -0.1),
-        ("placement.duplicates", 1),
-        ("placement.duplicates", "many"),
-        ("origin.bandwidth", "fast"),
-    ],
+    ("key", "value"), [(key, value) for key, values in BAD.items() for value in values]
 )
 def test_a_bad_value_is_named_with_its_key(key: str, value: object) -> None:
-    expected = "cache.run" if key == "cache.stop" else key
-    with (
-        dask.config.set({f"hepcache.{key}": value}),
-        pytest.raises(ConfigurationError, match=f"hepcache.{expected}"),
-    ):
+    with dask.config.set({f"hepcache.{key}": value}), pytest.raises(ConfigurationError) as caught:
         settings()
+    error = caught.value
+    assert (error.name, error.found, error.source) == (
+        f"hepcache.{key}", value, "set in this process"
+    )  # fmt: skip
+    assert error.expected in str(error)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hepcache.cache.capcity": 1}, r"cache\.capcity: .*mean hepcache\.cache\.capacity\?"),
+        ({"hepcache.cache": 5}, r"hepcache\.cache: expected settings below it.*found 5"),
+        ({"hepcache": "raw"}, r"hepcache: expected settings below it"),
+        ({"hepcache": {"cache.codec": "raw"}}, "not with dots between them"),
+        ({"hepcache.host": {"name": "a"}}, r"hepcache\.host\.name: .*mean hepcache\.host\?"),
+        ({"hepcache-cache.codec": "raw"}, r"mean hepcache\.cache\.codec\?"),
+        ({"hep_cache.cache.codec": "raw"}, r"mean hepcache\.cache\.codec\?"),
+        ({"hepcache.cache.stop": "1%"}, r"cache\.stop: .*setting is gone \(.*a fifth of hepcache"),
+        ({"hepcache.origin.retries": 2}, r"origin\.retries: .*setting is gone \(.*6 s\), found 2"),
+        ({"hepcache.cache.admit": "repeated"}, r"cache\.admit: expected the name of a setting"),
+        ({"hepcache.cache.eviction": "lru"}, r"cache\.eviction: expected the name of a setting"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_key_is_refused(change: dict[str, object], words: str) -> None:
+    before = deepcopy(dask.config.config)
+    try:
+        with dask.config.set(change), pytest.raises(ConfigurationError, match=words):
+            settings()
+    finally:
+        assert dask.config.config == before
+
+
+def test_what_is_left_out_is_as_by_default() -> None:
+    with dask.config.set({"hepcache": {"cache": {"codec": "raw"}, "origin": None}}):
+        found = settings()
+    assert (found.codec, found.origin_ahead_bytes) == ("raw", 128 << 20)
+
+
+def test_names_of_settings_may_be_written_with_hyphens() -> None:
+    with dask.config.set({"hepcache.placement": {"lost-after": "9 s"}}):
+        assert settings().lost_after_s == 9

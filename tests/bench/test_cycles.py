@@ -6,19 +6,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import awkward as ak
 import numpy as np
 import pytest
 import uproot
 
-from hepcache.bench.columns import BENCHMARK_COLUMNS, present
 from hepcache.bench.cycles import bench, cycles_result, run_cycles
-from hepcache.bench.plan import QUICK, CyclesPlan
-from hepcache.bench.reading import ReadColumns
-from hepcache.bench.samples.description import nanoaod_v15
-from hepcache.bench.samples.nanoaod import write_nanoaod
+from hepcache.bench.plan import BENCHMARK_COLUMNS, QUICK, CyclesPlan
 from hepcache.errors import BadFileError, BadFilesetError, ConfigurationError
 from hepcache.report import CycleReport
+from hepcache.samples.nanoaod import write_nanoaod
 
 
 @pytest.fixture(scope="module")
@@ -45,25 +41,6 @@ def ran(sample, tmp_path_factory) -> tuple[CycleReport, list[str], list[int]]:
     )
     assert list(plan.directory.iterdir()) == []
     return report, notes, told
-
-
-def test_the_list_of_columns_is_the_published_one():
-    names = {one.name for one in nanoaod_v15()}
-    assert len(BENCHMARK_COLUMNS) == len(set(BENCHMARK_COLUMNS)) == 120
-    assert set(BENCHMARK_COLUMNS) <= names
-
-
-def test_present_keeps_the_order():
-    assert present(["c", "a", "x"], ["a", "b", "c"]) == ["c", "a"]
-
-
-def test_the_processor_reads_every_value():
-    events = ak.Array({"x": [1, 2, 3], "y": [[1.0], [], [2.0, 3.0]]})
-    assert ReadColumns(["x", "y"]).process(events) == {"events": 3, "values": 6}
-    assert ReadColumns(["y"]).process(events[1:]) == {"events": 2, "values": 2}
-    assert ReadColumns(["x", "z"], missing="skip").process(events) == {"events": 3, "values": 3}
-    with pytest.raises(ak.errors.FieldNotFoundError):
-        ReadColumns(["x", "z"]).process(events)
 
 
 def test_each_file_gives_what_it_has_of_the_published_columns(shared_data, tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,13 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from tests.cache.entries import entries_equal
 
 from hepcache.cache import ColumnCache, ColumnKey, Entry
-from hepcache.cache.disk.codecs import BLOSC, Codec, compress, decompress
+from hepcache.cache.contents import stored_columns
+from hepcache.cache.disk.codecs import (
+    BLOSC,
+    Codec,
+    Trial,
+    byte_cost,
+    choose,
+    compress,
+    decompress,
+    measure_volume,
+    try_codecs,
+)
 from hepcache.cache.disk.format import Damage, ForeignFile
-from hepcache.cache.inventory import columns
-from hepcache.cache.model import entries_equal
-from hepcache.cache.room.economy import Trial, byte_cost, choose, measure_volume, try_codecs
 
 KEY = ColumnKey("u", "t", "Events", 0, 10, "Jet_pt")
 
@@ -98,7 +108,7 @@ def test_a_column_takes_less_room_and_is_the_same(tmp_path: Path, memory_bytes: 
             assert found is not None
             assert entries_equal(found, made)
             assert not found.buffers[0].flags.writeable
-        (stored,) = columns(cache.layout)
+        (stored,) = stored_columns(cache.layout)
         sizes[codec] = stored.nbytes
         assert cache.counters.filled_raw_bytes == made.nbytes
         assert stored.nbytes >= cache.counters.filled_bytes
@@ -116,7 +126,7 @@ def test_auto_packs_a_cache_that_is_nearly_full(tmp_path: Path) -> None:
     cache = ColumnCache(tmp_path, capacity_bytes=3 << 20)
     for number in range(12):
         cache.put(KEY._replace(start=number), Entry(b"", (floats(),)))
-    sizes = sorted(stored.nbytes for stored in columns(cache.layout))
+    sizes = sorted(stored.nbytes for stored in stored_columns(cache.layout))
     assert sizes[0] < 0.7 * sizes[-1]
     assert cache.blob_get("volume", "read-rate") is not None
     for number in range(12):
@@ -130,10 +140,17 @@ def test_a_flipped_byte_in_a_frame_is_never_decoded(tmp_path: Path) -> None:
     cache.put(KEY, Entry(b"", (floats(),)))
     path = Path(cache.layout.column(KEY))
     content = bytearray(path.read_bytes())
-    for verify in ("first-use", "always", "never"):
+    # One process has compared the file's checksum before, the other has not.
+    for seen in (True, False):
+        again = ColumnCache(tmp_path, capacity_bytes=1 << 30, memory_bytes=0)
+        before = path.stat()
+        if seen:
+            assert again.get(KEY)[1] == "hit"
+        content[5000] ^= 4
+        with path.open("r+b") as file:
+            file.write(content)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert again.get(KEY) == (None, "corrupt"), seen
         content[5000] ^= 4
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        again = ColumnCache(tmp_path, capacity_bytes=1 << 30, verify=verify)
-        assert again.get(KEY) == (None, "corrupt"), verify
-        content[5000] ^= 4

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hepcache.bench.replay import REPLAYS, hit_ratio
-from hepcache.bench.traces import TRACES, Trace
-from hepcache.cache.eviction import DEFAULT_POLICY, POLICIES, Candidates
+from hepcache.cache.eviction import Candidates, ReuseDistance, cost_octaves
+from hepcache_bench.replay import DEFAULT_POLICY, LRU, REPLAYS, hit_ratio
+from hepcache_bench.traces import TRACES, Trace
 
 
 def candidates(sizes: list[int], seed: int) -> Candidates:
@@ -23,31 +25,32 @@ def candidates(sizes: list[int], seed: int) -> Candidates:
         uses=random.integers(0, 5, number),
         group=random.integers(0, 5, number).astype(np.uint64),
         now=1000,
+        cost=random.integers(-5, 15, number),
     )
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("policy", [ReuseDistance(), LRU()])
 @given(
     sizes=st.lists(st.integers(1, 10_000), min_size=1, max_size=60),
     seed=st.integers(0, 1000),
     part=st.floats(0.001, 1.5),
 )
 def test_a_policy_frees_enough_and_no_more_than_it_must(
-    name: str, sizes: list[int], seed: int, part: float
+    policy: Any, sizes: list[int], seed: int, part: float
 ) -> None:
     known = candidates(sizes, seed)
     excess = max(1, int(part * sum(sizes)))
-    chosen = POLICIES[name]().victims(known, excess)
+    chosen = policy.victims(known, excess)
     assert len(set(chosen.tolist())) == len(chosen)
     freed = known.nbytes[chosen].sum()
     assert freed >= min(excess, sum(sizes))
     assert freed - known.nbytes[chosen[-1]] < excess
-    assert POLICIES[name]().victims(known, excess).tolist() == chosen.tolist()
+    assert policy.victims(known, excess).tolist() == chosen.tolist()
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_takes_a_single_column(name: str) -> None:
-    assert POLICIES[name]().victims(candidates([100], 1), 1).tolist() == [0]
+@pytest.mark.parametrize("policy", [ReuseDistance(), LRU()])
+def test_a_policy_takes_a_single_column(policy: Any) -> None:
+    assert policy.victims(candidates([100], 1), 1).tolist() == [0]
 
 
 def test_the_default_beats_lru_where_it_must() -> None:
@@ -102,5 +105,47 @@ def test_what_was_used_once_goes_before_what_comes_back() -> None:
         group=np.arange(4, dtype=np.uint64),
         now=100,
     )
-    chosen = POLICIES["reuse"]().victims(known, 15)
+    chosen = ReuseDistance().victims(known, 15)
     assert sorted(chosen.tolist()) == [1, 3]
+
+
+def used_alike(cost: list[int], **more: Any) -> Candidates:
+    """Return columns that are used equally often, of one segment each."""
+    number = len(cost)
+    alike: dict[str, Any] = {
+        "nbytes": np.full(number, 10),
+        "born": np.arange(number),
+        "last": np.full(number, 90),
+        "gap": np.full(number, 30),
+        "uses": np.full(number, 3),
+        "group": np.arange(number, dtype=np.uint64),
+        "now": 100,
+        "cost": np.array(cost),
+    }
+    return Candidates(**{**alike, **more})
+
+
+def order_of(known: Candidates) -> list[int]:
+    chosen: list[int] = ReuseDistance().victims(known, 10 * len(known.nbytes)).tolist()
+    return chosen
+
+
+@pytest.mark.parametrize("gap", [30, 0])
+def test_what_takes_long_to_make_and_is_small_stays_longest(gap: int) -> None:
+    costs = [
+        cost_octaves(*made) for made in ((0.0, 10), (1.0, 1 << 20), (1.0, 1 << 16), (1e-9, 1))
+    ]
+    assert costs[2] > costs[1] > costs[0] > costs[3]
+    assert order_of(used_alike(costs, gap=np.full(4, gap))) == [3, 0, 1, 2]
+
+
+def test_what_is_dear_may_come_back_as_much_later() -> None:
+    # Distances of 30, 60 and 240; what comes back last is eight and thirty-two times as dear.
+    gap = np.array([30, 30, 60, 240])
+    assert order_of(used_alike([0, 0, 0, 5], gap=gap)) == [2, 0, 1, 3]
+    assert order_of(used_alike([0, 0, 0, 1], gap=gap)) == [3, 2, 0, 1]
+
+
+def test_what_came_back_never_more_has_no_privilege() -> None:
+    last = np.array([990, 990, 990, 500])
+    assert order_of(used_alike([0, 0, 0, 20], last=last, now=1000)) == [3, 0, 1, 2]

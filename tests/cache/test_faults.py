@@ -5,13 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import random
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cache.kinds import Kind
 
-from hepcache.cache import ColumnCache, ColumnKey, Entry
+from hepcache.cache import ColumnCache, ColumnKey, Entry, Limits
+from hepcache.cache.contents import stored_columns
 from hepcache.errors import CacheDirectoryError
 
 FORK = multiprocessing.get_context("fork")
@@ -61,34 +64,57 @@ def test_what_is_put_is_got_by_another_process_too(cache: ColumnCache) -> None:
     assert sorted(held["6ac7019c-2941-11f1", "Events"]) == [100 * number for number in range(20)]
 
 
-def test_no_flipped_byte_is_ever_served(cache: ColumnCache) -> None:
-    cache.put(key(1), entry(1))
-    (path,) = files(cache)
-    good = path.read_bytes()
+def test_no_flipped_byte_is_ever_served(kind: Kind, cache: ColumnCache) -> None:
+    kind.ask(cache, [1], 500)
+    cache.flush()
+    good = {}
+    for stored in stored_columns(cache.layout):
+        assert stored.key is not None
+        whole, _ = cache.get(stored.key)
+        assert whole is not None
+        good[stored.key] = Path(stored.path), Path(stored.path).read_bytes(), whole
     rng = random.Random(5)
     for _ in range(1000):
-        data = bytearray(good)
+        one = rng.choice(list(good))
+        path, content, whole = good[one]
+        data = bytearray(content)
         position = rng.randrange(len(data))
         data[position] ^= 1 << rng.randrange(8)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        found, cause = ColumnCache(cache.directory, capacity_bytes=1 << 30).get(key(1))
+        found, cause = ColumnCache(cache.directory, capacity_bytes=1 << 30).get(one)
         # A byte that nothing depends on (padding) may be wrong; the data may not.
-        assert found is None or same(found, entry(1)), position
+        assert found is None or same(found, whole), position
         assert found is not None or cause in ("corrupt", "miss")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
-def test_truncated_and_foreign_files_are_misses(cache: ColumnCache) -> None:
-    cache.put(key(1), entry(1))
-    cache.put(key(2), entry(2))
-    one, two = files(cache)
+def test_damaged_truncated_and_foreign_files_are_misses(kind: Kind, cache: ColumnCache) -> None:
+    kind.ask(cache, [1, 2], 500)
+    cache.flush()
+    values = [path for path in files(cache) if not path.name.startswith("x")]
+    one = values[0]
     data = one.read_bytes()
-    for length in (0, 1, 63, 64, len(data) // 2, len(data) - 1):
-        one.parent.mkdir(parents=True, exist_ok=True)
-        one.write_bytes(data[:length])
-        assert ColumnCache(cache.directory, capacity_bytes=1 << 30).get(key(1))[0] is None
-    one.write_bytes(two.read_bytes())
-    assert ColumnCache(cache.directory, capacity_bytes=1 << 30).get(key(1))[0] is None
+    flipped = bytearray(data)
+    flipped[-1] ^= 1
+    for wrong in (flipped, b"", data[:64], data[: len(data) // 2], values[-1].read_bytes()):
+        one.write_bytes(wrong)
+        again = ColumnCache(cache.directory, capacity_bytes=1 << 30)
+        assert len(kind.ask(again, [1, 2], 500)) == 1
+        again.close()
+
+
+def test_files_under_one_anothers_names_are_misses(kind: Kind, cache: ColumnCache) -> None:
+    kind.ask(cache, range(4), 500)
+    cache.flush()
+    values = [path for path in files(cache) if not path.name.startswith("x")]
+    contents = [path.read_bytes() for path in values]
+    for path, content in zip(values, [*contents[1:], contents[0]], strict=True):
+        path.write_bytes(content)
+    again = ColumnCache(cache.directory, capacity_bytes=1 << 30)
+    assert sorted(kind.ask(again, range(4), 500)) == [0, 1, 2, 3]
+    again.close()
 
 
 def test_another_tag_is_another_column(cache: ColumnCache) -> None:
@@ -96,27 +122,58 @@ def test_another_tag_is_another_column(cache: ColumnCache) -> None:
     assert cache.get(key(1, "new"))[0] is None
 
 
-def test_a_directory_that_vanishes_is_a_miss(cache: ColumnCache) -> None:
-    cache.put(key(1), entry(1))
-    shutil.rmtree(cache.directory)
-    assert cache.get(key(1))[0] is None
-    found = cache.fetch([key(2)], lambda keys: {one: entry(2) for one in keys})
-    assert same(found[key(2)][0], entry(2))
-
-
-def test_the_limit_holds_and_the_rest_goes_on(tmp_path: Path) -> None:
-    cache = ColumnCache(tmp_path / "cache", capacity_bytes=400_000)
-    for number in range(100):
-        found = cache.fetch(
-            [key(number)], lambda keys: {one: entry(one.start // 100, 2000) for one in keys}
-        )
-        assert same(found[key(number)][0], entry(number, 2000))
+def test_a_directory_that_vanishes_is_a_miss(kind: Kind, cache: ColumnCache) -> None:
+    kind.ask(cache, [1])
     cache.flush()
-    used = sum(path.stat().st_blocks * 512 for path in files(cache))
-    assert 0 < used <= 400_000
-    for number in range(100):
-        found_again, _ = cache.get(key(number))
-        assert found_again is None or same(found_again, entry(number, 2000))
+    shutil.rmtree(cache.directory)
+    assert kind.ask(cache, [1]) == [1]
+    cache.flush()
+    assert kind.ask(cache, [1]) == []
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [Limits(capacity_bytes=400_000), Limits(capacity_bytes=1 << 30, quota_bytes=400_000)],
+    ids=["capacity", "quota"],
+)
+def test_the_limit_holds_and_the_rest_goes_on(kind: Kind, tmp_path: Path, limits: Limits) -> None:
+    cache = ColumnCache(tmp_path / "cache", limits=limits, codec="raw")
+    for _ in range(2):
+        for number in range(12):
+            kind.ask(cache, [number], 8000)
+            cache.flush()
+            assert 0 < sum(path.stat().st_blocks * 512 for path in files(cache)) <= 400_000
+    assert cache.used_bytes <= 400_000
+    assert 0 < len(files(cache)) < 12 * kind.parts
+    # What fits nowhere is made each time.
+    for _ in range(2):
+        assert kind.ask(cache, [12], 200_000) == [12]
+        cache.flush()
+
+
+def test_what_is_evicted_while_it_is_read_stays_right(kind: Kind, cache: ColumnCache) -> None:
+    done = threading.Event()
+
+    def evict() -> None:
+        chance = random.Random(1)
+        other = ColumnCache(cache.directory, capacity_bytes=1 << 30)
+        while not done.wait(0.01):
+            stored = list(stored_columns(other.layout))
+            other.remove(chance.sample(stored, len(stored) // 2))
+
+    thread = threading.Thread(target=evict)
+    thread.start()
+    made: list[int] = []
+    try:
+        while len(made) < 15:
+            made += kind.ask(cache, range(5), 2000)
+            cache.flush()
+    finally:
+        done.set()
+        thread.join()
+    kind.ask(cache, range(5), 2000)
+    cache.flush()
+    assert kind.ask(cache, range(5), 2000) == []
 
 
 def test_what_produce_raises_is_raised_and_nothing_is_kept(cache: ColumnCache) -> None:

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cache.entries import entries_equal
 
 from hepcache.cache import Entry
 from hepcache.cache.disk.codecs import Codec
 from hepcache.cache.disk.files import encode, read_column, verify_payloads
 from hepcache.cache.disk.format import FORMAT_VERSION, ForeignFile
 from hepcache.cache.disk.layout import Layout
-from hepcache.cache.lookup import Lookup
-from hepcache.cache.model import ColumnKey, entries_equal, key_digest
+from hepcache.cache.model import ColumnKey, key_digest
+from hepcache.cache.read import Lookup
 
 GOLDEN = Path(__file__).with_name("golden")
 KEY = ColumnKey("6ac7019c-2941-11f1-b022-001a4abb4031", "0123456789abcdef", "Events", 0, 3, "é")
@@ -56,7 +57,7 @@ def test_golden_files_are_read(codec: Codec, tmp_path: Path) -> None:
     header, data, _ = read_column(str(path), key_digest(KEY))
     verify_payloads(header, data)
     assert any(record.codec for record in header.buffers) == (codec != "raw")
-    found, cause = Lookup(layout, "always", 0, lambda *_: None).find(KEY, key_digest(KEY))
+    found, cause = Lookup(layout, 0, lambda *_: None).find(KEY, key_digest(KEY))
     assert cause == "hit"
     assert found is not None
     assert entries_equal(found, ENTRY)

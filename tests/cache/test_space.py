@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from hepcache.cache import ColumnCache, ColumnKey, Entry, Limits
-from hepcache.cache.inventory import columns
-from hepcache.cache.room import space as space_module
-from hepcache.cache.room.limits import Volume
+from hepcache.cache import space as space_module
+from hepcache.cache.admin import expendable
+from hepcache.cache.contents import stored_columns
+from hepcache.cache.eviction import ReuseDistance
+from hepcache.cache.space import Volume
+from hepcache_bench.replay import LRU
 
 MB = 1 << 20
 GB = 1 << 30
@@ -26,12 +29,12 @@ def entry(number: int, nbytes: int = 100_000) -> Entry:
 
 
 def numbers(cache: ColumnCache) -> set[int]:
-    return {one.key.start for one in columns(cache.layout) if one.key}
+    return {one.key.start for one in stored_columns(cache.layout) if one.key}
 
 
 def test_the_watermarks_are_cachefilesds() -> None:
     limits = Limits()
-    assert (limits.run, limits.cull, limits.stop) == (0.07, 0.05, 0.01)
+    assert (limits.run, limits.cull, limits.stop) == pytest.approx((0.07, 0.05, 0.01))
     total = 1000 * MB
     assert limits.excess(Volume(total, 60 * MB), 0, 0) == 0
     assert limits.excess(Volume(total, 40 * MB), 0, 0) == 30 * MB
@@ -47,9 +50,9 @@ def test_the_capacity_holds_and_the_newest_are_not_all_that_stays(tmp_path: Path
     cache = ColumnCache(tmp_path, capacity_bytes=2 * MB, codec="raw")
     for number in range(60):
         assert cache.put(key(number), entry(number))
-        assert sum(one.nbytes for one in columns(cache.layout)) <= 2 * MB
+        assert sum(one.nbytes for one in stored_columns(cache.layout)) <= 2 * MB
     assert 10 < len(numbers(cache)) < 21
-    assert cache.used_bytes == sum(one.nbytes for one in columns(cache.layout))
+    assert cache.used_bytes == sum(one.nbytes for one in stored_columns(cache.layout))
 
 
 @pytest.fixture
@@ -108,16 +111,40 @@ def test_a_quota_limits_one_user_and_no_other(
         assert cache.used_bytes <= 2 * MB
     mine = numbers(cache)
     assert len(mine) > 10
-    # Another user of the same directory, as far as the ledger can tell.
+    # Another user of the same directory, as far as the access log can tell.
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     assert cache.put(key(100), entry(100))
     assert numbers(cache) == {*mine, 100}
     assert not cache.put(key(101), entry(101, 3 * MB))
 
 
-@pytest.mark.parametrize("name", ["lru", "reuse"])
-def test_every_policy_keeps_the_cache_right(tmp_path: Path, name: str) -> None:
-    cache = ColumnCache(tmp_path, capacity_bytes=MB, eviction=name, codec="raw")
+def test_what_is_dear_to_make_stays_when_room_is_short(tmp_path: Path) -> None:
+    cache = ColumnCache(
+        tmp_path, limits=Limits(capacity_bytes=10 * MB, quota_bytes=2 * MB), codec="raw"
+    )
+    dear = set(range(0, 60, 6))
+    for _ in range(4):
+        for number in range(60):
+            if cache.get(key(number))[0] is None:
+                made = entry(number)
+                seconds = 1.0 if number in dear else 0.0
+                assert cache.put(key(number), Entry(made.meta, made.buffers, seconds=seconds))
+    assert dear < numbers(cache)
+    assert len(numbers(cache)) > len(dear) + 3
+    # Another process knows what it took, and an eviction by hand goes by the same rule.
+    again = ColumnCache(tmp_path, limits=cache.limits, codec="raw")
+    stored = list(stored_columns(again.layout))
+    chosen = expendable(again, stored, sum(one.nbytes for one in stored) // 3)
+    assert chosen
+    assert not {one.key.start for one in chosen if one.key} & dear
+
+
+@pytest.mark.parametrize("policy", [LRU, ReuseDistance])
+def test_every_policy_keeps_the_cache_right(
+    tmp_path: Path, policy: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space_module, "ReuseDistance", policy)
+    cache = ColumnCache(tmp_path, capacity_bytes=MB, codec="raw")
     for cycle in range(3):
         for number in range(15):
             found, cause = cache.get(key(number))
@@ -127,34 +154,14 @@ def test_every_policy_keeps_the_cache_right(tmp_path: Path, name: str) -> None:
             else:
                 assert found.buffers[0].tobytes() == entry(number).buffers[0].tobytes()
     hits = cache.counters.hits
-    assert (hits == 0) == (name == "lru")
-
-
-def test_a_guest_keeps_what_it_reads_twice(tmp_path: Path) -> None:
-    cache = ColumnCache(tmp_path, capacity_bytes=MB)
-    produced: list[ColumnKey] = []
-
-    def produce(keys: object) -> dict[ColumnKey, Entry]:
-        produced.extend(keys)
-        return {one: entry(one.start) for one in keys}
-
-    causes = []
-    for _ in range(3):
-        ((_, cause),) = cache.fetch([key(7)], produce, guest=True).values()
-        cache.flush()
-        causes.append(cause)
-    assert causes == ["miss", "miss", "hit"]
-    assert produced == [key(7), key(7)]
-    cache.fetch([key(8)], produce)
-    cache.flush()
-    assert numbers(cache) == {7, 8}
+    assert (hits == 0) == (policy is LRU)
 
 
 def test_a_use_written_down_late_hides_no_eviction(tmp_path: Path) -> None:
     worker = ColumnCache(tmp_path, capacity_bytes=MB)
     other = ColumnCache(tmp_path, capacity_bytes=MB)
     assert worker.put(key(1), entry(1))
-    assert other.remove(list(columns(other.layout)))[0] == 1
+    assert other.remove(list(stored_columns(other.layout)))[0] == 1
     worker.flush()
     assert other.get(key(1)) == (None, "evicted")
     assert worker.put(key(1), entry(1))
@@ -166,15 +173,18 @@ def test_a_use_written_down_late_hides_no_eviction(tmp_path: Path) -> None:
 def test_a_clock_that_goes_back_confuses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hepcache.cache.room import ledger
+    from hepcache.cache import access_log as ledger
 
-    cache = ColumnCache(tmp_path, capacity_bytes=2 * MB, eviction="lru", codec="raw")
+    monkeypatch.setattr(space_module, "ReuseDistance", LRU)
+    cache = ColumnCache(tmp_path, capacity_bytes=2 * MB, codec="raw")
     now = [2_000_000_000_000_000_000]
     monkeypatch.setattr(ledger.time, "time_ns", lambda: now[0])
     for number in range(8):
         assert cache.put(key(number), entry(number))
         now[0] -= 3_600_000_000_000
-    stored = sorted((one.stored_ns, one.key.start) for one in columns(cache.layout) if one.key)
+    stored = sorted(
+        (one.stored_ns, one.key.start) for one in stored_columns(cache.layout) if one.key
+    )
     assert [number for _, number in stored] == list(range(8))
     for number in range(8, 30):
         assert cache.put(key(number), entry(number))

@@ -14,10 +14,10 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.cache.entries import entries_equal
 
 from hepcache.cache import ColumnCache, ColumnKey, Entry, Limits
-from hepcache.cache.inventory import columns
-from hepcache.cache.model import entries_equal
+from hepcache.cache.contents import stored_columns
 from hepcache.telemetry import CAUSES
 
 KEYS = st.builds(
@@ -53,7 +53,7 @@ class Life(RuleBasedStateMachine):
         self.views = [self.opened(codec) for codec in ("raw", "lz4", "auto")]
 
     def opened(self, codec: str) -> ColumnCache:
-        limits = Limits(capacity_bytes=200_000, cull=0.0, run=0.0, stop=0.0)
+        limits = Limits(capacity_bytes=200_000, cull=0.0)
         return ColumnCache(self.root / "cache", limits=limits, codec=codec, memory_bytes=50_000)
 
     def served(self, key: ColumnKey, found: Entry | None, cause: str) -> None:
@@ -74,10 +74,10 @@ class Life(RuleBasedStateMachine):
 
     @rule(view=VIEWS, key=KEYS, seed=st.integers(0, 99), size=st.sampled_from([0, 10, 3000, 9000]))
     def put(self, view: int, key: ColumnKey, seed: int, size: int) -> None:
-        before = {one.path for one in columns(self.views[view].layout)}
+        before = {one.path for one in stored_columns(self.views[view].layout)}
         made = entry(seed, size)
         stored = self.views[view].put(key, made)
-        after = {one.path for one in columns(self.views[view].layout)}
+        after = {one.path for one in stored_columns(self.views[view].layout)}
         if before - after:
             self.intact.clear()  # something was evicted
         if stored:
@@ -88,8 +88,8 @@ class Life(RuleBasedStateMachine):
     def get(self, view: int, key: ColumnKey) -> None:
         self.served(key, *self.views[view].get(key))
 
-    @rule(view=VIEWS, keys=st.lists(KEYS, min_size=1, max_size=4), guest=st.booleans())
-    def fetch(self, view: int, keys: list[ColumnKey], guest: bool) -> None:
+    @rule(view=VIEWS, keys=st.lists(KEYS, min_size=1, max_size=4))
+    def fetch(self, view: int, keys: list[ColumnKey]) -> None:
         # Contents never change under a key, so the origin gives what the model has.
         asked: list[ColumnKey] = []
 
@@ -97,7 +97,7 @@ class Life(RuleBasedStateMachine):
             asked.extend(missing)
             return {key: self.model.setdefault(key, entry(hash(key) % 99, 50)) for key in missing}
 
-        found = self.views[view].fetch(keys, produce, guest=guest)
+        found = self.views[view].fetch(keys, produce)
         self.views[view].flush()
         assert set(found) == set(keys)
         assert not self.intact & set(asked)
@@ -175,7 +175,9 @@ class Life(RuleBasedStateMachine):
         if self.tampered:
             return  # sizes that change in place are not looked for
         held = self.views[0].residency()
-        there = {(one.key.uuid, one.key.tree) for one in columns(self.views[0].layout) if one.key}
+        there = {
+            (one.key.uuid, one.key.tree) for one in stored_columns(self.views[0].layout) if one.key
+        }
         assert there <= set(held)  # a name too long for a file name has no key there
 
     def teardown(self) -> None:

@@ -125,4 +125,4 @@ def test_a_full_disk_says_what_to_do(
     with pytest.raises(SystemExit) as ended:
         app_module.main()
     assert ended.value.code == 1
-    assert "No space left on device; make room there" in capsys.readouterr().err
+    assert "No space left on device; free space there" in capsys.readouterr().err

@@ -8,11 +8,11 @@ import pytest
 from tests.cli.conftest import Hepcache
 
 from hepcache.cache import ColumnCache, ColumnKey, Entry
-from hepcache.cache.eviction import DEFAULT_POLICY, POLICIES
-from hepcache.cache.inventory import columns
-from hepcache.cache.provenance import Origin, note_origin, origin_of
-from hepcache.cache.room.ledger import Ledger
-from hepcache.cache.room.space import Space
+from hepcache.cache.access_log import AccessLog
+from hepcache.cache.admin import Provenance, note_provenance, provenance_of
+from hepcache.cache.contents import stored_columns
+from hepcache.cache.space import Space
+from hepcache.results.store import ResultStore
 
 
 @pytest.fixture
@@ -23,17 +23,17 @@ def filled(tmp_path: Path) -> Path:
             values = np.arange(10_000 * (number + 1), dtype=np.float32)
             assert cache.put(ColumnKey(uuid, "tag", "Events", 0, 100, name), Entry(b"", (values,)))
         if dataset:
-            note_origin(cache, uuid, "tag", Origin(f"/data/{dataset}.root", (dataset,)))
+            note_provenance(cache, uuid, "tag", Provenance(f"/data/{dataset}.root", (dataset,)))
     cache.close()
     return tmp_path / "hosts"
 
 
 def test_a_content_may_be_of_several_datasets(tmp_path: Path) -> None:
     cache = ColumnCache(tmp_path / "c", capacity_bytes=1 << 20)
-    assert origin_of(cache, "aa", "tag") is None
-    note_origin(cache, "aa", "tag", Origin("/old.root", ("DY",)))
-    note_origin(cache, "aa", "tag", Origin("/new.root", ("all",)))
-    assert origin_of(cache, "aa", "tag") == Origin("/new.root", ("DY", "all"))
+    assert provenance_of(cache, "aa", "tag") is None
+    note_provenance(cache, "aa", "tag", Provenance("/old.root", ("DY",)))
+    note_provenance(cache, "aa", "tag", Provenance("/new.root", ("all",)))
+    assert provenance_of(cache, "aa", "tag") == Provenance("/new.root", ("DY", "all"))
 
 
 def test_info_tells_what_occupies_the_room(
@@ -116,7 +116,7 @@ def test_verify_finds_a_flipped_byte(filled: Path, hepcache: Hepcache) -> None:
     assert code == 0
     assert f"{filled / 'host-0'}: 9 columns sound" in out
     cache = ColumnCache(filled / "host-0", capacity_bytes=1 << 30)
-    victim = Path(next(columns(cache.layout)).path)
+    victim = Path(next(stored_columns(cache.layout)).path)
     content = bytearray(victim.read_bytes())
     content[len(content) // 2] ^= 1
     victim.write_bytes(content)
@@ -147,7 +147,7 @@ def test_evict_removes_what_is_named_and_gives_the_room_back(
     assert (found["files"], found["bytes"]) == (6, before - cache.used_bytes)
     (part,) = found["caches"]
     assert part == {"directory": str(filled / "host-0"), "files": 6, "bytes": found["bytes"]}
-    assert {one.key.column for one in columns(cache.layout) if one.key} == {"nJet"}
+    assert {one.key.column for one in stored_columns(cache.layout) if one.key} == {"nJet"}
     entry, cause = cache.get(ColumnKey("aa", "tag", "Events", 0, 100, "Jet_pt"))
     assert (entry, cause) == (None, "evicted")
 
@@ -165,7 +165,7 @@ def test_evict_takes_as_much_as_is_asked(filled: Path, hepcache: Hepcache) -> No
     # What is chosen occupies so much at most; the rest stays as it is.
     _, out, _ = hepcache(*arguments, "--dataset", "TT", "--to", "0")
     assert cache.used_bytes == left - json.loads(out)["bytes"]
-    assert not [one for one in columns(cache.layout) if one.key and one.key.uuid == "bb"]
+    assert not [one for one in stored_columns(cache.layout) if one.key and one.key.uuid == "bb"]
     _, out, _ = hepcache(*arguments, "--to", "1 GB")
     assert json.loads(out)["files"] == 0
 
@@ -193,11 +193,11 @@ def test_clear_asks_first(
     monkeypatch.setattr("builtins.input", lambda *_: "n")
     assert hepcache("cache", "clear", "--directory", filled)[0] == 1
     cache = ColumnCache(filled / "host-0", capacity_bytes=1 << 30)
-    assert len(list(columns(cache.layout))) == 9
+    assert len(list(stored_columns(cache.layout))) == 9
     assert hepcache("cache", "clear", "--directory", filled, "--yes")[0] == 0
-    assert list(columns(cache.layout)) == []
+    assert list(stored_columns(cache.layout)) == []
     assert cache.used_bytes == 0
-    assert origin_of(cache, "aa", "tag") is None
+    assert provenance_of(cache, "aa", "tag") is None
     _, out, _ = hepcache("cache", "info", "--directory", filled, "--json")
     found = json.loads(out)["caches"][0]
     assert (found["columns"], found["small_files"], found["oldest_s"]) == (0, 0, None)
@@ -227,8 +227,8 @@ def test_verify_mends_small_metadata_and_the_count(filled: Path, hepcache: Hepca
     note = Path(cache.layout.blob("origin", "aa-tag"))
     note.write_bytes(note.read_bytes()[:-1] + b"?")
     # A writer that is killed has reserved what it never wrote.
-    Space(cache.layout, Ledger(cache.layout.ledger, cache.layout.locks), cache.limits,
-          POLICIES[DEFAULT_POLICY]()).reserve(1 << 20)  # fmt: skip
+    log = AccessLog(cache.layout.access_log, cache.layout.locks)
+    Space(cache.layout, log, cache.limits).reserve(1 << 20)
     believed = cache.used_bytes
     code, out, err = hepcache("cache", "verify", "--directory", filled, "--json")
     (found,) = json.loads(out)["caches"]
@@ -244,3 +244,74 @@ def test_a_missing_cache_is_named(tmp_path: Path, hepcache: Hepcache) -> None:
     assert code == 1
     assert str(tmp_path) in err
     assert "--directory" in err
+
+
+@pytest.fixture
+def store(filled: Path) -> ResultStore:
+    cache = ColumnCache(filled / "host-0", capacity_bytes=1 << 30)
+    store = ResultStore.beside(cache.layout, cache.limits)
+    for work in ("aaaaaaaa", "bbbbbbbb"):
+        for number in range(3):
+            store.put(work, "cccccccc", [(number, number + 1)], number)
+    return store
+
+
+def test_info_tells_what_stored_results_take(
+    filled: Path, store: ResultStore, hepcache: Hepcache
+) -> None:
+    code, out, _ = hepcache("cache", "info", "--directory", filled, "--json")
+    (found,) = json.loads(out)["caches"]
+    assert code == 0
+    assert (found["results"], found["results_processors"]) == (6, 2)
+    assert found["results_bytes"] == store.usage().nbytes
+    assert found["columns"] == 9
+    _, out, _ = hepcache("cache", "info", "--directory", filled)
+    assert "6 of 2 processors, 24.6 kB" in out
+
+
+def test_clear_removes_stored_results_too_or_only_them(
+    filled: Path, store: ResultStore, hepcache: Hepcache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("cache", "clear", "--directory", filled)
+    monkeypatch.setattr("builtins.input", lambda *_: "n")
+    assert hepcache(*arguments, "--results")[0] == 1
+    assert store.usage().results == 6
+    code, out, _ = hepcache(*arguments, "--results", "--yes", "--json")
+    assert (code, json.loads(out)["files"]) == (0, 6)
+    assert store.usage().results == 0
+    cache = ColumnCache(filled / "host-0", capacity_bytes=1 << 30)
+    assert len(list(stored_columns(cache.layout))) == 9
+    store.put("aaaaaaaa", "cccccccc", [(0, 1)], 1)
+    assert hepcache(*arguments, "--yes")[0] == 0
+    assert store.usage().results == 0
+    assert list(stored_columns(cache.layout)) == []
+    assert hepcache(*arguments, "--results", "--quarantine")[0] == 2
+
+
+def test_verify_removes_a_planted_result(
+    filled: Path, store: ResultStore, hepcache: Hepcache
+) -> None:
+    arguments = ("cache", "verify", "--directory", filled)
+    code, out, _ = hepcache(*arguments)
+    assert (code, "9 columns sound" in out, "6 results sound" in out) == (0, True, True)
+    victim = next((store.directory / "aaaaaaaa").iterdir())
+    victim.write_bytes(b"planted")
+    assert hepcache(*arguments, "--dataset", "DY")[0] == 0
+    assert victim.exists()
+    code, out, _ = hepcache(*arguments, "--json")
+    (found,) = json.loads(out)["caches"]
+    assert code == 1
+    assert (found["results"], found["damaged_results"]) == (5, [str(victim)])
+    assert (found["damaged"], found["unknown"]) == ([], [])
+    assert not victim.exists()
+    assert hepcache(*arguments)[0] == 0
+
+
+def test_results_that_others_could_reach_are_an_error(
+    filled: Path, store: ResultStore, hepcache: Hepcache
+) -> None:
+    store.directory.chmod(0o755)
+    code, _, err = hepcache("cache", "info", "--directory", filled)
+    assert code == 1
+    assert "chmod 700" in err.replace("\n", " ")
+    store.directory.chmod(0o700)

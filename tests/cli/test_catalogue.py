@@ -51,8 +51,8 @@ def test_bad_files_are_named_in_one_go(directory: Path, hepcache: Hepcache) -> N
     code, _, err = hepcache("catalogue", "add", directory)
     assert code == 1
     assert "2 files can't be analysed" in err
-    assert "b.root: not a ROOT file" in err
-    assert "c.root: the file is empty" in err
+    assert "b.root (dataset TT): not a ROOT file" in err
+    assert "c.root (dataset TT): the file is empty" in err
     code, out, err = hepcache("catalogue", "add", directory, "--skip-bad-files", "--json")
     assert code == 0
     assert len(json.loads(out)["files"]) == len(json.loads(out)["problems"]) == 2

@@ -14,7 +14,7 @@ import yaml
 from rich.text import Text
 from typer.main import get_command
 
-from hepcache.bench.frame import BENCHMARKS
+from hepcache.bench.frame import benchmarks
 from hepcache.cli.app import app
 from hepcache.cli.bench import benchmark_command
 from hepcache.settings import DEFAULTS
@@ -89,7 +89,69 @@ def test_a_mistake_in_the_configuration_ends_in_2(
     refresh()
     code, _, err = hepcache("config", "show")
     assert code == 2
-    assert "'cache.capacity'" in err
+    assert "did you mean hepcache.cache.capacity" in err
+
+
+MISTAKES = {
+    ("DASK_HEPCACHE__CACHE__CAPCITY", "1 GB"): ("hepcache.cache.capcity", "mean hepcache.cache.c"),
+    ("DASK_HEPCACHE_CACHE__CODEC", "raw"): ("hepcache_cache.codec", "hepcache.cache.codec"),
+    ("DASK_HEPCACHE__CACHE", "5"): ("hepcache.cache:", "settings below it"),
+    ("DASK_HEPCACHE__ORIGIN__RETRIES", "6"): ("hepcache.origin.retries", "this setting is gone"),
+    ("DASK_HEPCACHE__ORIGIN__AHEAD", "-1"): ("hepcache.origin.ahead", "at least 0"),
+    ("DASK_HEPCACHE__SEGMENT__ENTRIES", "-5"): ("hepcache.segment.entries", "from 1"),
+}  # fmt: skip
+COMMANDS = (
+    "run counting.py:count data", "demo --out here", "doctor", "bench cycles --quick",
+    "catalogue show", "catalogue add data", "cache info", "cache ls", "cache verify",
+    "cache clear --yes", "cache evict --older-than 1d", "cache warm data --columns nJet",
+    "cluster script",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [
+        *((command, variable) for command in COMMANDS for variable in list(MISTAKES)[::3]),
+        *(("bench cycles --quick", variable) for variable in MISTAKES),
+    ],
+)
+def test_every_command_refuses_a_bad_setting(
+    tmp_path: Path,
+    hepcache: Any,
+    refresh: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    variable: tuple[str, str],
+) -> None:
+    """Key, value, source and what is allowed; and nothing is begun."""
+    (tmp_path / "counting.py").write_text("def count(events): return {'n': len(events)}\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.root").write_bytes(b"root")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(*variable)
+    refresh()
+    before = sorted(map(str, tmp_path.glob("[!d]*")))
+    code, out, err = hepcache(*command.split())
+    name, value = variable
+    assert (code, out) == (2, "")
+    for expected in (*MISTAKES[variable], value, f"(${name})"):
+        assert expected in err
+    assert err.count("\n") == 1
+    assert sorted(map(str, tmp_path.glob("[!d]*"))) == before
+
+
+def test_a_bad_setting_in_a_file_is_told_with_the_file(
+    tmp_path: Path, hepcache: Any, refresh: Callable[[], None]
+) -> None:
+    path = tmp_path / "dask/hepcache.yaml"
+    path.parent.mkdir()
+    path.write_text("hepcache: {segment: {entries: -1}}")
+    refresh()
+    code, out, err = hepcache("cache", "info")
+    assert (code, out) == (2, "")
+    assert err == (
+        f"hepcache: hepcache.segment.entries: expected a whole number from 1, found -1 ({path})\n"
+    )
 
 
 def leaves(command: Any, name: str = "hepcache") -> list[Any]:
@@ -102,7 +164,7 @@ def leaves(command: Any, name: str = "hepcache") -> list[Any]:
 @pytest.mark.parametrize("command", leaves(get_command(app)))
 def test_every_command_can_speak_json(command: Any) -> None:
     if not command.params:  # stands for a benchmark until that is called
-        pytest.skip("made when it is called; tests/bench looks at its frame")
+        pytest.skip("made when it is called; tests/bench/test_frame.py looks at its frame")
     assert "--json" in {option for one in command.params for option in one.opts}
 
 
@@ -111,7 +173,7 @@ def test_help_is_shown_as_it_was_written() -> None:
     """What stands in brackets is a mark of style to rich, and would be left out."""
     for leaf in leaves(get_command(app)):
         (command,) = leaf.values
-        benchmark = BENCHMARKS.get(leaf.id.removeprefix("hepcache bench "))
+        benchmark = benchmarks().get(leaf.id.removeprefix("hepcache bench "))
         command = benchmark_command(command.name) if benchmark else command
         for one in command.params:
             assert one.help, (leaf.id, one.name)
@@ -139,7 +201,7 @@ def test_interrupted_has_an_exit_code_of_its_own(
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hepcache.configured.configured", stopped)
+    monkeypatch.setattr("hepcache.settings.configured", stopped)
     assert hepcache("config", "show")[0] == 130
 
 

@@ -58,10 +58,10 @@ def test_a_path_that_is_missing_is_wrong(doctor, tmp_path: Path) -> None:
 
 
 def test_a_bad_setting_is_one_line(doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DASK_HEPCACHE__CACHE__RUN", "1%")
+    monkeypatch.setenv("DASK_HEPCACHE__CACHE__CULL", "0%")
     done = doctor()
     assert done.returncode == 2
-    assert "hepcache.cache.run" in done.stderr
+    assert "hepcache.cache.cull" in done.stderr
     assert "Traceback" not in done.stderr
 
 

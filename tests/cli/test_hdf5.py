@@ -7,10 +7,10 @@ import h5py
 import pytest
 from typer.testing import CliRunner
 
-from hepcache.bench.samples.tables import TableShape, write_tables
 from hepcache.cli.app import app
-from hepcache.cli.hdf5_options import listed, options_of
+from hepcache.cli.hdf5 import listed, options_of
 from hepcache.errors import ConfigurationError, HepcacheError, TableFileError
+from hepcache.samples.tables import TableShape, write_tables
 
 SHAPE = TableShape(9, 4, 60, 24, 12, 0.5, 3.0, (16,))
 
@@ -54,12 +54,29 @@ def test_from_files_to_parts(files: list[str], tmp_path: Path) -> None:
 
 def test_append_add_key_and_merge(files: list[str], tmp_path: Path) -> None:
     out, linked = tmp_path / "out.h5", tmp_path / "linked.h5"
-    hdf5("concat", *files[:2], "-o", out, "--jobs", 1, "--sort", "run,subrun")
+    said = hdf5("concat", *files[:2], "-o", out, "--jobs", 1, "--sort", "run,subrun", "--json")
+    (written,) = json.loads(said)["files"]
+    assert not [name for name in written if name.startswith("_")]
+    assert written["datasets"] > 0
     hdf5("add-key", out, "--jobs", 1)
     hdf5("concat", files[2], "-o", out, "--append", "--key", "evt", "--jobs", 1)
     assert "equal" in hdf5("verify", out, *files, "--key", "evt", "--jobs", 1)
     hdf5("merge", *files, "-o", linked, "--key", "evt", "--jobs", 1)
     assert "equal" in hdf5("verify", linked, *files, "--key", "evt", "--jobs", 1)
+
+
+def test_verify_knows_how_the_output_was_made(files: list[str], tmp_path: Path) -> None:
+    out, backwards = tmp_path / "out.h5", files[::-1]
+    made = ["-o", out, "--key", "evt", "--sort", "run,subrun", "--jobs", 1]
+    assert "equal to its 3 inputs" in hdf5("concat", *backwards, *made, "--verify")
+    # Keys are found in the output; the order of its inputs is not written there.
+    assert "equal" in hdf5("verify", out, *files, "--jobs", 1)
+    assert "equal" in hdf5("verify", out, *backwards, "--sort", "run,subrun", "--jobs", 1)
+    with h5py.File(out, "r+") as file:
+        file["spill/evt.seq"][3] += 1
+    done = CliRunner().invoke(app, ["hdf5", "verify", str(out), *files, "--jobs", "1"])
+    assert done.exit_code == 1
+    assert "/spill/evt.seq" in done.stdout
 
 
 def test_differences_make_the_command_fail(files: list[str], tmp_path: Path) -> None:

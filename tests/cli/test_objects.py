@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import uproot
 from tests.cli.conftest import Hepcache
+from tests.rntuple.stopping import held_put
 
+from hepcache.errors import ObjectConflictError
 from hepcache.objectstore import open_store
 
 
@@ -25,7 +27,7 @@ def test_there_and_back(hepcache: Hepcache, file: Path, tmp_path: Path) -> None:
     assert "Events: 1,000 entries, 1 clusters copied" in out
     code, out, _ = hepcache("objects", "ls", uri, "--fields")
     assert code == 0
-    assert all(word in out for word in ("1,000", "cluster", "${baseurl}.pages/${objid}", "\nx\n"))
+    assert all(word in out for word in ("1,000", "cluster", "${baseurl}.pages/put-", "\nx\n"))
     assert hepcache("objects", "verify", uri)[0] == 0
     assert hepcache("objects", "get", uri, tmp_path / "back.root")[0] == 0
     with uproot.open(tmp_path / "back.root") as back:
@@ -42,6 +44,19 @@ def test_there_and_back(hepcache: Hepcache, file: Path, tmp_path: Path) -> None:
     assert dict(store.list()) | dict(store.list(".pages/")) == {}
     code, _, err = hepcache("objects", "ls", uri)
     assert (code, "there is no such object" in err, uri in err) == (1, True, True)
+
+
+def test_two_puts_at_once(hepcache: Hepcache, file: Path, tmp_path: Path) -> None:
+    uri = f"ntpl+file://{tmp_path}/store/events"
+    other = tmp_path / "other.root"
+    with uproot.recreate(other) as made:
+        made.mkrntuple("Events", {"x": np.arange(9.0), "n": np.arange(9)})
+    with held_put(open_store(uri), other, after=1) as late:
+        assert hepcache("objects", "put", file, uri)[0] == 0
+    with pytest.raises(ObjectConflictError):
+        late.result()
+    code, out, _ = hepcache("objects", "verify", uri)
+    assert (code, "1,000" in out, "orphan" in out) == (0, True, False), out
 
 
 def test_damage_is_told(hepcache: Hepcache, file: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hepcache.cli.app import app
-from hepcache.cli.cluster import scaled
+from hepcache.cli.options import scaled
 from hepcache.errors import ClusterError, ConfigurationError
 
 

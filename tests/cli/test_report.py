@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,53 @@ def test_what_is_no_report_is_one_line_and_exit_1(directory, hepcache, name):
     assert err.startswith("hepcache: ")
     assert err.count("\n") == 1
     assert name in err
+
+
+def _changed(values, place, change):
+    changed = deepcopy(values)
+    within = changed
+    for name in place[:-1]:
+        within = within[name]
+    if change == "missing":
+        del within[place[-1]]
+    else:
+        within[place[-1]] = change
+    return changed
+
+
+@pytest.fixture
+def values(directory):
+    """What is in the report's file and read again."""
+    found = json.loads((directory / "report.json").read_text())
+    return {name: found[name] for name in ("schema", "version", "title", "runs")}
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "words"),
+    [
+        (("runs", 0, "wall_s"), "2.0", "'runs[0].wall_s' has the wrong type: expected a number"),
+        (("runs", 1, "name"), None, "'runs[1].name' has the wrong type: expected a text"),
+        (("runs", 0, "hosts", "host-0"), 1.5, "'runs[0].hosts.host-0' has the wrong type"),
+        (("runs", 0, "hosts", "host-0"), 10**9, "'runs[0].hosts.host-0' expected threads"),
+        (("runs", 0, "chunks"), {"0": 1}, "'runs[0].chunks' has the wrong type: expected a list"),
+        (("runs", 0, "chunks", 1), [3], "'runs[0].chunks[1]' has the wrong type"),
+        (("runs", 0, "chunks", 1, "start"), True, "'runs[0].chunks[1].start' has the wrong type"),
+        (("runs", 0, "chunks", 0, "causes"), {"hit": "3"}, "'runs[0].chunks[0].causes.hit' has"),
+        (("runs", 0, "chunks", 0, "path"), "missing", "'runs[0].chunks[0].path' is missing"),
+        (("runs", 0, "versions"), "missing", "'runs[0].versions' is missing"),
+        (("runs", 0), 7, "'runs[0]' has the wrong type: expected names with values, found 7"),
+        (("runs",), 7, "'runs' must be a list"),
+        (("title",), 7, "'title' must be a text"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_told_with_its_place(
+    directory, values, hepcache, place, change, words
+):
+    path = directory / "report.json"
+    path.write_text(json.dumps(_changed(values, place, change)))
+    code, out, err = hepcache("report", "show", path)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"hepcache: record {path}: field {words}")
 
 
 def test_bench_lists_and_explains_itself(hepcache):

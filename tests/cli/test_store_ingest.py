@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hepcache.cli.store_ingest import ingest, schema
+from hepcache.cli.eventstore import ingest, schema
 from hepcache.eventstore import connect
 
 app = typer.Typer()

@@ -13,20 +13,20 @@ import pytest
 import uproot
 from coffea.nanoevents import BaseSchema
 from tests.cli.conftest import Hepcache
-from tests.columns.conftest import write_tree
+from tests.formats.conftest import write_mixed_tree
 
+from hepcache.api import analyse, choose_columns
 from hepcache.clusters import LocalCluster
 from hepcache.errors import ConfigurationError
 from hepcache.report import RunRecord
 from hepcache.report.summary import summarise
-from hepcache.session import analyse, choose_columns
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("data")
     for number in range(4):
-        write_tree(directory / f"{number}.root", uproot.ZSTD(1))
+        write_mixed_tree(directory / f"{number}.root", uproot.ZSTD(1))
     return directory
 
 

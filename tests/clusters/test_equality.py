@@ -15,8 +15,8 @@ from coffea.processor import Runner as CoffeaRunner
 from distributed import Client
 
 import hepcache
-from hepcache.bench.samples.nanoaod import write_nanoaod
-from hepcache.process.load import load_processor
+from hepcache.process.named_processor import load_processor
+from hepcache.samples.nanoaod import write_nanoaod
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::FutureWarning")
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +20,14 @@ import dask.config
 import pytest
 import uproot
 from distributed import Client
-from tests.clusters.test_local import expected, runner, sums
-from tests.columns.conftest import write_tree
+from tests.clusters.test_local import expected, held, runner, sums
+from tests.formats.conftest import write_mixed_tree
 
 from hepcache.clusters import LocalCluster
-from hepcache.errors import ConfigurationError
-from hepcache.placement.plugin import METRIC, NAME
+from hepcache.errors import ClusterError, ConfigurationError
 from hepcache.process import Runner
+from hepcache.scheduling.client_requests import NAME
+from hepcache.scheduling.workers import METRIC
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +39,7 @@ FILES = 4
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, str]]]:
     directory = tmp_path_factory.mktemp("files")
-    paths = [write_tree(directory / f"{i}.root", uproot.ZSTD(1)) for i in range(FILES)]
+    paths = [write_mixed_tree(directory / f"{i}.root", uproot.ZSTD(1)) for i in range(FILES)]
     return {"data": {"files": {str(path): "Events" for path in paths}}}
 
 
@@ -57,7 +62,7 @@ def cluster(shared_cluster: LocalCluster) -> LocalCluster:
 
 
 def import_what_chunks_need() -> None:
-    for name in ("coffea.nanoevents", "hepcache.process.work", "uproot"):
+    for name in ("coffea.nanoevents", "hepcache.process.chunk", "uproot"):
         import_module(name)
 
 
@@ -66,6 +71,26 @@ def pids(client: Client) -> dict[str, int]:
     workers = client.scheduler_info(n_workers=-1)["workers"]
     found = client.run(os.getpid)
     return {one["metrics"][METRIC]["host"]: found[address] for address, one in workers.items()}
+
+
+class _Collecting(logging.Handler):
+    """Keeps messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Return what hepcache logs; Dask turns down pytest's own handlers with its loggers'."""
+    handler, logger = _Collecting(), logging.getLogger("hepcache")
+    logger.addHandler(handler)
+    yield handler.messages
+    logger.removeHandler(handler)
 
 
 class Marked:
@@ -163,6 +188,7 @@ def test_a_paused_worker_keeps_nothing_waiting(
     with cluster.client() as client:
         run = runner(client, chunksize=100)
         bounded(run, files, sums)
+        records = [run.run_record]
         workers = client.scheduler_info(n_workers=-1)["workers"]
         paused = [
             address for address, one in workers.items()
@@ -171,6 +197,7 @@ def test_a_paused_worker_keeps_nothing_waiting(
         pid, processor = pids(client)["host-0"], Marked(tmp_path, 0.1)
         processor.when_begun([pid], lambda: client._run(pause_at, 1e-6, workers=paused), client)
         bounded(run, files, processor)
+        records.append(run.run_record)
         by_host = [chunk.host for chunk in run.run_record.chunks]
         assert by_host.count("host-1") > by_host.count("host-0") > 0
         # On its feet again, it has its own again.
@@ -178,7 +205,9 @@ def test_a_paused_worker_keeps_nothing_waiting(
         client.run_on_scheduler(all_run)
         bounded(run, files, sums)
         assert {chunk.host for chunk in run.run_record.chunks} == {"host-0", "host-1"}
-        assert sum(chunk.origin_bytes for chunk in run.run_record.chunks) == 0
+        known = held(run.run_record, *records)
+        assert len(known) > len(run.run_record.chunks) // 2
+        assert sum(chunk.origin_bytes for chunk in known) == 0
 
 
 def test_a_host_that_comes_back_has_its_own_again(
@@ -187,21 +216,69 @@ def test_a_host_that_comes_back_has_its_own_again(
     with cluster.client() as client:
         run = runner(client)
         bounded(run, files, sums)
+        records = [run.run_record]
         # Of four short chunks one host may have taken all: that is the one to lose.
         lost = Counter(chunk.host for chunk in run.run_record.chunks).most_common(1)[0][0]
         cluster.kill_host(lost)
         bounded(run, files, sums)
         assert {chunk.host for chunk in run.run_record.chunks} == {"host-0", "host-1"} - {lost}
+        records.append(run.run_record)
         cluster.add_host(lost)
         client.wait_for_workers(2, timeout=BOUND_S)
         bounded(run, files, sums)
         # Its columns are held twice now: it may have any part of what it had, and reads nothing.
-        assert sum(chunk.origin_bytes for chunk in run.run_record.chunks) == 0
+        known = held(run.run_record, *records)
+        assert len(known) >= FILES // 2
+        assert sum(chunk.origin_bytes for chunk in known) == 0
 
 
 def test_only_hosts_that_were_there_come_back(cluster: LocalCluster) -> None:
     with pytest.raises(ConfigurationError, match=r"host-0, host-1.*host-9"):
         cluster.add_host("host-9")
+
+
+class Trap:
+    """Sends signals to processes at the moment at which a client has a run's merged result."""
+
+    def __init__(self, victims: Iterable[int], what: signal.Signals) -> None:
+        self.client, self.victims, self.what = os.getpid(), list(victims), what
+
+    def __call__(self, events: object) -> dict[str, Any]:
+        return {**sums(events), "trap": self}
+
+    def __add__(self, other: object) -> Trap:
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if os.getpid() == self.client:
+            for victim in self.victims:
+                os.kill(victim, self.what)
+
+
+@pytest.mark.parametrize("what", [signal.SIGKILL, signal.SIGSTOP])
+def test_workers_that_die_or_hang_after_the_last_merge_cost_nothing(
+    cluster: LocalCluster, files: dict[str, object], what: signal.Signals, logged: list[str]
+) -> None:
+    with cluster.client() as client:
+        run = runner(client)
+        # Not compressed, it is unpickled where Dask fetches it: before all book-keeping.
+        run.executor.compression = None
+        victims = pids(client)
+        trap = Trap(victims.values() if what is signal.SIGKILL else [victims["host-0"]], what)
+        begin = time.monotonic()
+        try:
+            out = run(files, trap)
+        finally:
+            took = time.monotonic() - begin
+            if what is signal.SIGSTOP:
+                os.kill(victims["host-0"], signal.SIGCONT)
+    assert out.pop("trap").victims == trap.victims
+    assert out == expected(FILES)
+    assert took < 15
+    assert run.run_record.hosts == {"host-0": 1, "host-1": 1}
+    if what is signal.SIGSTOP:
+        assert "1 of 2 workers did not say within 1 s what they have stored" in str(logged)
 
 
 class Stuck:
@@ -211,10 +288,10 @@ class Stuck:
         self.gate, self.host = gate, host
 
     def __call__(self, events: object) -> dict[str, int]:
-        from hepcache.process.worker import worker_host
+        from hepcache.settings import settings
 
         time.sleep(0.1)
-        while self.gate.exists() and worker_host() == self.host:
+        while self.gate.exists() and settings().host == self.host:
             time.sleep(0.05)
         return sums(events)
 
@@ -223,10 +300,7 @@ def test_a_straggler_is_tried_by_an_idle_host_and_counted_once(
     cluster: LocalCluster, files: dict[str, object], tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    with (
-        dask.config.set({"hepcache.placement.duplicates": 3}),
-        cluster.client() as client,
-    ):
+    with dask.config.set({"hepcache.placement.duplicates": 3}), cluster.client() as client:
         run = runner(client, chunksize=250)
         for _ in range(2):
             bounded(run, files, Stuck(gate, "host-1"))
@@ -244,3 +318,70 @@ def test_a_straggler_is_tried_by_an_idle_host_and_counted_once(
 
         assert client.run_on_scheduler(left) == 0
         bounded(run, files, sums)
+
+
+SCHEDULER = """
+import asyncio
+from distributed import Scheduler, Worker
+
+async def main():
+    options = {"dashboard_address": "127.0.0.1:0", "dashboard": False}
+    async with Scheduler(host="127.0.0.1", preload=["hepcache.scheduling.plugin"], preload_argv=[],
+                         **options) as scheduler:
+        print(scheduler.address, flush=True)
+        async with Worker(scheduler.address, nthreads=1, preload=["hepcache.process.worker"],
+                          preload_argv=[], **options) as worker:
+            await worker.finished()
+
+asyncio.run(main())
+"""
+
+
+def wait_then_kill(gate: Path, process: subprocess.Popen[str], at: list[float]) -> None:
+    while not gate.exists():
+        time.sleep(0.01)
+    at.append(time.monotonic())
+    process.kill()
+
+
+class Knocking:
+    """A processor that says when its first chunk begins."""
+
+    def __init__(self, gate: Path) -> None:
+        self.gate = gate
+
+    def __call__(self, events: object) -> dict[str, int]:
+        self.gate.touch()
+        time.sleep(0.2)
+        return {"events": len(events)}
+
+
+def test_a_scheduler_that_is_killed_ends_the_run_with_one_error(
+    files: dict[str, object], tmp_path: Path
+) -> None:
+    environment = {
+        **os.environ,
+        "DASK_HEPCACHE__CACHE__DIRECTORY": str(tmp_path / "cache"),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    killed: list[float] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", SCHEDULER], env=environment, text=True, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            with Client(address) as client:
+                client.wait_for_workers(1, timeout=BOUND_S)
+                gate = tmp_path / "gate"
+                killer = threading.Thread(target=wait_then_kill, args=(gate, process, killed))
+                killer.start()
+                with pytest.raises(ClusterError) as caught:
+                    runner(client, chunksize=100)(files, Knocking(gate))
+                took = time.monotonic() - killed[0]
+                killer.join()
+        finally:
+            process.kill()
+    assert address in str(caught.value)
+    assert "run again" in str(caught.value)
+    assert took < 5

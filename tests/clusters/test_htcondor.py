@@ -17,11 +17,9 @@ import pytest
 from rich.console import Console
 
 from hepcache.clusters.htcondor import HTCondorCluster
-from hepcache.clusters.htcondor.job import inherited
-from hepcache.clusters.htcondor.network import address_towards, address_towards_pool
-from hepcache.clusters.htcondor.pool import pool_of
-from hepcache.clusters.htcondor.requirements import RANK, both, on_machines
-from hepcache.clusters.htcondor.watch import Job, JobStatus, Worker, incident, parse_jobs
+from hepcache.clusters.htcondor.job import RANK, both, inherited, on_machines
+from hepcache.clusters.htcondor.monitor import Job, JobStatus, Worker, incident, parse_jobs
+from hepcache.clusters.htcondor.pool import address_towards, address_towards_pool, pool_of
 from hepcache.errors import ClusterError, ConfigurationError
 
 
@@ -164,9 +162,9 @@ def test_a_pattern_that_is_none(pattern: str, cluster: HTCondorCluster) -> None:
 
 
 def test_inherited_keeps_to_what_was_changed() -> None:
-    with dask.config.set({"hepcache.placement.epsilon": 0.5, "hepcache.catalogue": "/c"}):
+    with dask.config.set({"hepcache.placement.duplicates": 2.5, "hepcache.catalogue": "/c"}):
         found = inherited()
-    assert found["DASK_HEPCACHE__PLACEMENT__EPSILON"] == "0.5"
+    assert found["DASK_HEPCACHE__PLACEMENT__DUPLICATES"] == "2.5"
     assert "DASK_HEPCACHE__CATALOGUE" not in found
     assert "DASK_HEPCACHE__CACHE__CODEC" not in found
 
@@ -252,8 +250,10 @@ def test_a_job_that_fails_time_and_again_is_given_up(
         {"ClusterId": n, "ProcId": 0, "JobStatus": 5, "HoldReason": "no disk"} for n in range(1, 9)
     ]
     condor(home, monkeypatch, json.dumps(held))
+    # A Dask cluster, of another test too, silences all handlers of the logs.
+    caplog.handler.setLevel(0)
     cluster.scale(1)
-    until(cluster, lambda: bool(cluster._tending.given_up))
+    until(cluster, lambda: bool(cluster._monitor.given_up))
     assert [(one.what, one.reason) for one in cluster.incidents] == [("held", "no disk")] * 3
     assert (home / "removed").read_text().split() == ["1.0", "2.0"]
     with pytest.raises(ClusterError, match="no disk"):
@@ -268,7 +268,7 @@ def test_a_submit_host_without_htcondor_says_so(
 ) -> None:
     monkeypatch.setenv("PATH", str(home))
     cluster.scale(1)
-    until(cluster, lambda: bool(cluster._tending.given_up))
+    until(cluster, lambda: bool(cluster._monitor.given_up))
     with pytest.raises(ClusterError, match="condor_submit"):
         cluster.wait_for_workers(1)
 
@@ -277,7 +277,7 @@ def test_scaling_by_machines_counts_what_is_there(
     home: Path, monkeypatch: pytest.MonkeyPatch, cluster: HTCondorCluster
 ) -> None:
     condor(home, monkeypatch)
-    monkeypatch.setattr(cluster._tending, "look", cluster._tending._workers)
+    monkeypatch.setattr(cluster._monitor, "look", cluster._monitor._workers)
     cluster.scale_hosts({"w1": 2, "w2*": 1})
     cluster.scale_hosts({"w1": 1})
     pinned = [spec["options"]["machines"] for spec in cluster.worker_spec.values()]

@@ -13,15 +13,15 @@ from distributed.preloading import process_preloads
 from tornado.httpclient import AsyncHTTPClient
 
 from hepcache.dashboard import PATH, dask_setup
-from hepcache.dashboard.holdings import FULL, READING, WAITING
 from hepcache.dashboard.monitor import Monitor
-from hepcache.identity import JobIdentity
-from hepcache.placement.calls import announce
-from hepcache.placement.keys import ChunkKey, chunk_key
-from hepcache.placement.plugin import NAME, PlacementPlugin
-from hepcache.placement.queues import Queued
+from hepcache.dashboard.state import FULL, READING, WAITING
+from hepcache.placement.identity import JobIdentity
 from hepcache.placement.residency import pack
-from hepcache.placement.roster import METRIC
+from hepcache.scheduling.client_requests import NAME, announce
+from hepcache.scheduling.plugin import PlacementPlugin
+from hepcache.scheduling.queues import Queued
+from hepcache.scheduling.task_keys import ChunkKey, chunk_key
+from hepcache.scheduling.workers import METRIC
 from hepcache.telemetry import Tally
 
 T = TypeVar("T")
@@ -142,7 +142,9 @@ def test_a_run_is_followed_from_its_first_chunk_to_its_end() -> None:
             on.monitor._sample()
             end = on.monitor._look()
             assert (end.is_over, end.chunks_done) == (True, 4)
-            assert end.elapsed_s == pytest.approx(on.monitor._run.last_done - end.began)
+            assert end.elapsed_s == pytest.approx(
+                on.monitor._run.last_done - on.monitor._run.began
+            )
             assert (end.tally.events, end.tally.hit_ratio) == (200, 0.0)
             assert [one.done for one in end.hosts] == [1.0, 1.0]
             assert end.tail_s >= 0.0
@@ -151,6 +153,25 @@ def test_a_run_is_followed_from_its_first_chunk_to_its_end() -> None:
             on.submit({5: "a"}, run="ba9876543210")
             await on.until(lambda: on.monitor._run.run == "ba9876543210")
             assert on.monitor._look().tally.events == 0
+
+    play(scene)
+
+
+def test_who_waits_for_whom_is_shown() -> None:
+    async def scene(on: Scene) -> None:
+        async with on.worker("a"):
+            on.submit({1: "a", 2: "a", 3: "a"})
+            await on.until(lambda: [run.running for run in on.monitor._look().runs] == [1])
+            on.submit({5: "a", 6: "a"}, run="ba9876543210")
+            await on.until(lambda: len(on.monitor._look().runs) == 2)
+            long, short = on.monitor._look().runs
+            assert (long.running, long.waiting) == (1, 2)
+            assert (short.run, short.running, short.waiting) == ("ba9876543210", 0, 2)
+            # Both are of one client, which is one user here.
+            assert short.behind == {long.user: 1}
+            GATE.set()
+            await on.client.gather(on.futures)
+            assert on.monitor._look().runs == ()
 
     play(scene)
 
@@ -167,13 +188,18 @@ def test_chunks_done_elsewhere_are_stolen() -> None:
     play(scene)
 
 
-def test_what_failed_is_not_waited_for() -> None:
+def test_what_failed_is_shown_and_not_waited_for() -> None:
     async def scene(on: Scene) -> None:
         async with on.worker("a"):
             on.submit({0: "a"}, function=fail)
             await on.until(lambda: on.futures[0].status == "error")
             now = on.monitor._look()
-            assert (now.chunks, now.is_over) == (0, True)
+            assert (now.chunks, now.chunks_done, now.is_over) == (1, 0, True)
+            assert [(host.host, host.failed) for host in now.hosts] == [("a", 1)]
+            # After the run as well, when its client has left.
+            await on.client.cancel(on.futures)
+            await on.until(lambda: key(0) not in on.scheduler.tasks)
+            assert [host.failed for host in on.monitor._look().hosts] == [1]
 
     play(scene)
 

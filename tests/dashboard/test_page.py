@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from bokeh.document import Document
 
-from hepcache.dashboard.counts import Rates
-from hepcache.dashboard.holdings import SegmentMap
 from hepcache.dashboard.page import Page
-from hepcache.dashboard.snapshot import HostView, Snapshot
+from hepcache.dashboard.state import HostView, Rates, RunView, SegmentMap, Snapshot
 from hepcache.telemetry import Tally
 
 
@@ -25,7 +23,7 @@ def snapshot(hosts: int = 3, cells: int = 5) -> Snapshot:
     tally.causes.update(hit=3, miss=1)
     tally.cause_bytes.update(hit=3000, miss=900)
     return Snapshot(
-        run="0123456789ab", began=0.0, elapsed_s=8.0, is_over=False, chunks=10, chunks_done=4,
+        run="0123456789ab", elapsed_s=8.0, is_over=False, chunks=10, chunks_done=4,
         tally=tally, moved={("host-0", "host-1"): 2}, tail_s=1.5, hosts=views,
         segments=SegmentMap(tuple(one.host for one in views), cells, 2, state,
                             state.astype(np.float32), (0, 2), 0.5),
@@ -65,6 +63,34 @@ def test_all_values_are_on_the_page() -> None:
     text = doc.get_model_by_name("hepcache-tiles").text
     assert "75.0 %" in text
     assert "run 012345, on" in text
+
+
+def test_runs_are_listed_where_several_are_on() -> None:
+    runs = (
+        RunView("aa0123456789", "alice@login1", 0.0, 4, 90, 88.0, {"alice@login1": 4}),
+        RunView("bb0123456789", "<bob>", 1.0, 0, 3, 0.4, {"alice@login1": 3}),
+    )
+    _, doc = page_of(replace(snapshot(), runs=runs))
+    text = doc.get_model_by_name("hepcache-runs").text
+    assert "alice@login1 at 3 workers" in text
+    assert "&lt;bob&gt;" in text
+    assert doc.get_model_by_name("hepcache-run-list").data["waiting"] == [90, 3]
+    _, doc = page_of(replace(snapshot(), runs=runs[:1]))
+    assert doc.get_model_by_name("hepcache-runs").text == ""
+
+
+def test_chunks_that_the_result_lacks_are_shown_where_there_are_any() -> None:
+    _, doc = page_of(snapshot())
+    assert "chunks failed" not in doc.get_model_by_name("hepcache-tiles").text
+    assert doc.get_model_by_name("hepcache-load-source").data["lacking"] == ["", "", ""]
+    first, second, third = snapshot().hosts
+    hosts = first, replace(second, failed=2, skipped=1), replace(third, skipped=4)
+    _, doc = page_of(replace(snapshot(), hosts=hosts))
+    text = doc.get_model_by_name("hepcache-tiles").text
+    assert "<span>chunks failed</span><b>2</b>" in text
+    assert "<span>chunks skipped</span><b>5</b>" in text
+    load = doc.get_model_by_name("hepcache-load-source").data
+    assert load["lacking"] == ["", "2 failed, 1 skipped", "4 skipped"]
 
 
 def test_only_what_is_new_is_sent() -> None:

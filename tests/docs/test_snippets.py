@@ -17,11 +17,11 @@ import pytest
 from coffea.nanoevents import NanoAODSchema
 
 import hepcache
-from hepcache.bench.columns import BENCHMARK_COLUMNS
-from hepcache.bench.samples.nanoaod import write_nanoaod
+from hepcache.bench.plan import BENCHMARK_COLUMNS
 from hepcache.eventstore import connect
 from hepcache.hdf5 import TableOptions, concatenate
-from hepcache.process.load import load_processor
+from hepcache.process.named_processor import load_processor
+from hepcache.samples.nanoaod import write_nanoaod
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(python|diff)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -30,7 +30,7 @@ ELSEWHERE = {
     '"file:///ssd/nova"': "address",
     '"file:///ssd/cms"': "address",
     '"tcp://scheduler:8786"': "scheduler",
-    '":8787"': '":0"',
+    '"127.0.0.1:8787"': '"127.0.0.1:0"',
     '"examples"': "examples",
     '{"all.h5": ': '{f"{here}/all.h5": ',
 }
@@ -136,9 +136,15 @@ def reports(names: Names) -> None:
         hepcache.CycleReport((record,)).to_json(Path(where, "report.json"))
 
 
+def named(names: Names) -> None:
+    """As :func:`script`, with tree names, which coffea's Runner wants."""
+    script(names)
+    names["fileset"] = {"HH": {"files": dict.fromkeys(names["fileset"]["HH"], "Events")}}
+
+
 PREPARED: dict[str, Callable[[Names], None]] = {
     "README.md": script, "cache-format.md": one_file, "eventprocessing.md": nova,
-    "eventstore.md": columns, "hdf5.md": tables, "report.md": reports,
+    "eventstore.md": columns, "hdf5.md": tables, "report.md": reports, "results.md": named,
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from hepcache.cache import ColumnCache, ColumnKey, Entry
 from hepcache.doctor import Finding, examine
 
-PROC = Path(__file__).parents[1] / "cache" / "proc"
+PROC = Path(__file__).parents[1] / "proc"
 ALWAYS = [
     "cache directory", "cache volume", "free space", "capacity", "locks", "memory maps",
     "open files", "clock", "catalogue", "cache mode", "FS-Cache",

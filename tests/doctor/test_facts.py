@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hepcache.catalogue.catalogue import Catalogue
 from hepcache.doctor import facts
-from hepcache.fileset import Catalogue
 
 
 def write(path: Path, text: str) -> Path:

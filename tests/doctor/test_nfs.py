@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from hepcache.cache.fscache import mount_of, snapshot
-from hepcache.cache.procfs import Backend, parse_mounts
-from hepcache.doctor.nfs import check_daemon, check_module, check_mounts, check_path
+from hepcache.doctor.nfs import (
+    check_cache_mode,
+    check_daemon,
+    check_module,
+    check_mounts,
+    check_path,
+)
+from hepcache.fscache import Backend, mount_of, parse_mounts, snapshot
 
-PROC = Path(__file__).parents[1] / "cache" / "proc"
+PROC = Path(__file__).parents[1] / "proc"
 WARM = snapshot(PROC / "linux-6.12/warm")
 OLD = snapshot(PROC / "linux-5.10/warm")
 ALONE = snapshot(PROC / "linux-6.12/fsc-without-daemon")
@@ -49,7 +54,7 @@ def test_a_mount_without_fsc_is_wrong_and_the_command_mends_it(seen) -> None:
 
 
 def test_a_kernel_that_ignores_fsc_is_seen() -> None:
-    volumes = tuple(replace(one, fsc=False) for one in WARM.volumes or ())
+    volumes = dict.fromkeys(WARM.volumes or (), False)
     found = check("/mnt/store/a.root", replace(WARM, volumes=volumes))
     assert found.status == "wrong"
     assert "does not use FS-Cache" in found.observation
@@ -95,3 +100,12 @@ def test_daemon(seen, running: bool, status: str) -> None:
     if status == "wrong":
         expected = "journalctl" if running else "apt install cachefilesd"
         assert expected in found.fix
+
+
+@pytest.mark.parametrize(
+    ("mode", "mounts", "status"),
+    [("columns", 0, "good"), ("fscache", 0, "wrong"), ("fscache", 1, "good"),
+     ("both", 0, "warning"), ("both", 1, "good")],
+)  # fmt: skip
+def test_somebody_has_to_keep_what_is_read(mode: str, mounts: int, status: str) -> None:
+    assert check_cache_mode(mode, mounts).status == status

@@ -5,8 +5,7 @@ from pathlib import Path
 import htcondor2
 import pytest
 
-from hepcache.doctor.pool import check_cache_mode, check_pool
-from hepcache.doctor.poolfacts import PoolFacts, pool_facts
+from hepcache.doctor.pool import PoolFacts, check_pool, pool_facts
 
 SUBMIT = PoolFacts(
     configured=True, daemons=frozenset({"MASTER", "SCHEDD"}), collector="cm:9618",
@@ -77,12 +76,3 @@ def test_a_pool_that_is_not_there(tmp_path: Path) -> None:
     assert seen.schedd_problem
     assert seen.draining
     assert any(one.status == "wrong" and one.fix for one in check_pool(seen))
-
-
-@pytest.mark.parametrize(
-    ("mode", "mounts", "status"),
-    [("columns", 0, "good"), ("fscache", 0, "wrong"), ("fscache", 1, "good"),
-     ("both", 0, "warning"), ("both", 1, "good")],
-)  # fmt: skip
-def test_somebody_has_to_keep_what_is_read(mode: str, mounts: int, status: str) -> None:
-    assert check_cache_mode(mode, mounts).status == status

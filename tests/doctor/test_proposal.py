@@ -8,15 +8,16 @@ from types import SimpleNamespace
 
 import yaml
 
-from hepcache.doctor.places import (
+from hepcache.doctor.proposal import (
     Place,
-    SharedMount,
     best,
+    chosen_settings,
     look_for_places,
+    proposal,
     rank,
     shared_mounts,
 )
-from hepcache.doctor.proposal import chosen_settings, proposal
+from hepcache.fscache import parse_mounts
 from hepcache.settings import DEFAULTS
 
 TEXT = files("hepcache").joinpath("hepcache.yaml").read_text()
@@ -46,8 +47,8 @@ def test_the_comments_are_the_defaults() -> None:
 
 
 def test_shared_mounts_are_named() -> None:
-    nfs = SharedMount("/store", "server:/store", "nfs4", fsc=True)
-    text = proposal(TEXT, chosen_settings(ROOT), [ROOT], [nfs])
+    nfs = parse_mounts("40 25 0:42 / /store rw - nfs4 server:/store rw,fsc")
+    text = proposal(TEXT, chosen_settings(ROOT), [ROOT], nfs)
     assert "/store (nfs4 from server:/store), and the kernel keeps" in text
 
 
@@ -89,16 +90,14 @@ def test_an_ssd_comes_before_a_volume_of_its_own_and_that_before_more_room() -> 
     assert best([refused]) is None
 
 
-def test_shared_mounts_are_found(tmp_path: Path) -> None:
-    given = [
-        mount(tmp_path, "nfs4", "rw,fsc", "server:/store"),
-        mount(tmp_path / "a", "ext4"),
-        mount(tmp_path / "b", "nfs", "rw,nofsc", "other:/b"),
-    ]
-    assert shared_mounts(given) == [
-        SharedMount(str(tmp_path), "server:/store", "nfs4", fsc=True),
-        SharedMount(str(tmp_path / "b"), "other:/b", "nfs", fsc=False),
-    ]
+def test_shared_mounts_are_found() -> None:
+    given = parse_mounts(
+        "40 25 0:42 / /store rw - nfs4 server:/store rw,fsc\n"
+        "41 25 8:1 / /a rw - ext4 /dev/a rw\n"
+        "42 25 0:43 / /b rw - nfs other:/b rw,nofsc\n"
+    )
+    found = [(mount.mount_point, mount.source, mount.fsc) for mount in shared_mounts(given)]
+    assert found == [("/store", "server:/store", True), ("/b", "other:/b", False)]
 
 
 def test_this_machine_has_a_place(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A dataset as a table: what changes its stamp, and how its URL is read."""
+"""A dataset as a table: its entries, and what changes its stamp."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hepcache.errors import ConfigurationError
 from hepcache.eventstore import Store, connect
-from hepcache.eventstore.columnar import columnar, stamp_of
-from hepcache.eventstore.dataseturl import DatasetUrl
+from hepcache.eventstore.columnar import columnar_events, stamp_of
 
 WRITES: dict[str, Callable[[Store], object]] = {
     "new run": lambda store: store["nova"].create(9),
@@ -56,7 +52,7 @@ def test_events_are_in_the_order_of_their_numbers() -> None:
         for run in (2**40, 3, 70):
             for subrun in (256, 1):
                 nova.create(run, exist_ok=True).create(subrun).create_many(range(run % 7))
-        found = columnar(store, nova.key)
+        found = columnar_events(store, nova.key)
         assert [key[16:] for key in found.subruns] == [
             one.key[16:] for one in nova.subruns() if len(one)
         ]
@@ -64,24 +60,3 @@ def test_events_are_in_the_order_of_their_numbers() -> None:
         pieces = [(key[24:], low, high) for key, low, high in found.pieces(2, 7)]
         assert [(low, high) for _, low, high in pieces] == [(2, 3), (0, 3), (0, 1)]
         assert found.pieces(5, 5) == []
-
-
-names = st.text(min_size=1, max_size=20).filter(
-    lambda text: text.isprintable() and "/" not in text
-)
-
-
-@given(st.lists(names, min_size=1, max_size=3), st.lists(st.integers(0, 2**64 - 1), max_size=2))
-def test_urls_say_what_they_were_made_of(path: list[str], numbers: list[int]) -> None:
-    url = DatasetUrl("file:///a/b?shards=2", "/".join(path), tuple(numbers))
-    assert DatasetUrl.parse(str(url)) == url
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["events+mem://#a", "events+file:///a", "events+file:///a#", "file:///a#b",
-     "events+file:///a#b:x", "events+file:///a#b:1/2/3"],
-)  # fmt: skip
-def test_other_urls_are_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="events"):
-        DatasetUrl.parse(text)

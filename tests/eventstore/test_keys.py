@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hepcache.errors import ConfigurationError
-from hepcache.eventstore.keys import after, check_name, number_bytes, shard_of, split_path
+from hepcache.eventstore.keys import (
+    DatasetUrl,
+    after,
+    check_name,
+    number_bytes,
+    shard_of,
+    split_path,
+)
 
 NUMBERS = st.integers(0, 2**64 - 1)
 
@@ -56,3 +63,24 @@ def test_after_is_above_exactly_the_keys_with_a_prefix(prefix: bytes, rest: byte
 def test_the_shard_of_a_container_never_changes() -> None:
     # What is stored depends on it: a golden value.
     assert [shard_of(bytes([one]) * 32, 16) for one in range(8)] == [13, 9, 14, 9, 3, 14, 4, 14]
+
+
+names = st.text(min_size=1, max_size=20).filter(
+    lambda text: text.isprintable() and "/" not in text
+)
+
+
+@given(st.lists(names, min_size=1, max_size=3), st.lists(st.integers(0, 2**64 - 1), max_size=2))
+def test_urls_say_what_they_were_made_of(path: list[str], numbers: list[int]) -> None:
+    url = DatasetUrl("file:///a/b?shards=2", "/".join(path), tuple(numbers))
+    assert DatasetUrl.parse(str(url)) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["events+mem://#a", "events+file:///a", "events+file:///a#", "file:///a#b",
+     "events+file:///a#b:x", "events+file:///a#b:1/2/3"],
+)  # fmt: skip
+def test_other_urls_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="events"):
+        DatasetUrl.parse(text)

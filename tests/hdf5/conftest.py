@@ -91,13 +91,16 @@ def compare(out: Path, inputs: Sequence[Path], key: str | None = None) -> None:
             parts = [file[name] for file in files]
             ours = made[name]
             assert ours.id.get_type().equal(parts[0].id.get_type()), name
-            assert ours.shape == (sum(one.shape[0] for one in parts), *parts[0].shape[1:]), name
+            assert ours.shape == (
+                sum(dataset.shape[0] for dataset in parts),
+                *parts[0].shape[1:],
+            ), name
             assert ours.fillvalue == parts[0].fillvalue or name.endswith("strings"), name
-            theirs = [one[()] for one in parts]
+            theirs = [dataset[()] for dataset in parts]
             if ours.dtype.hasobject:
-                assert repr(list(ours[()])) == repr([v for one in theirs for v in one]), name
+                assert repr(list(ours[()])) == repr([v for values in theirs for v in values]), name
             else:
-                assert ours[()].tobytes() == b"".join(one.tobytes() for one in theirs), name
+                assert ours[()].tobytes() == b"".join(values.tobytes() for values in theirs), name
         if key is not None:
             compare_keys(made, files, key)
     for file in files:

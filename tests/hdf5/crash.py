@@ -1,4 +1,4 @@
-"""Run by test_crashes.py: do something, and be killed at the n-th call of the system."""
+"""Run by test_journal.py: do something, and be killed at the n-th call of the system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hepcache import hdf5
-from hepcache.hdf5 import journal, place, tasks, writer
+from hepcache.hdf5 import journal, output, plan
 
 _CALLS = ("pwrite", "fsync", "ftruncate")
 
@@ -41,10 +41,9 @@ def killed_at(call: int, action: Callable[[], Any]) -> bool:
                 return counted(value) if name in _CALLS else value
 
         journal.os = Counting()  # type: ignore[assignment]
-        place.os = journal.os
-        writer._CHECKPOINT_S = 0.0
-        tasks._LEAST_TASK_BYTES = 512
-        tasks._FILE_BYTES = 0
+        output._CHECKPOINT_S = 0.0
+        plan._LEAST_TASK_BYTES = 512
+        plan._FILE_BYTES = 0
         try:
             action()
         except BaseException as error:

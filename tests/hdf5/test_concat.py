@@ -1,4 +1,4 @@
-"""Every dataset of every input, bit for bit, whatever the options."""
+"""Every dataset of every input, bit for bit, with any options."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hdf5.checks import refused
 
-from hepcache.hdf5 import TableOptions, concatenate, rechunk, verify
+from hepcache.errors import ConfigurationError, TableFileError
+from hepcache.hdf5 import TableOptions, concatenate, verify
 
 Same = Callable[..., None]
 OPTIONS: list[dict[str, Any]] = [
@@ -32,6 +34,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"compression": "blosc", "shuffle": True, "chunk_rows": 30},
     {"copy_chunks": False, "wide_chunk_rows": 16},
 ]
+
+
+KEY = TableOptions(key="evt")
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -120,9 +125,13 @@ def test_what_files_may_hold(tmp_path: Path, same: Same, libver: str) -> None:
             add("opaque", np.array([b"abc"] * rows, "S3").astype("V3"))
             add("fixed", np.array([b"word %d" % n for n in range(rows)], "S8"), compression=6)
             group.create_dataset(
-                "strings", (rows,), h5py.string_dtype(), maxshape=(None,), chunks=(4,),
+                "strings",
+                (rows,),
+                h5py.string_dtype(),
+                maxshape=(None,),
+                chunks=(4,),
                 compression=6,
-            )  # fmt: skip
+            )
             lists = group.create_dataset(
                 "lists", (rows,), h5py.vlen_dtype("f4"), maxshape=(None,), chunks=(4,)
             )
@@ -201,15 +210,6 @@ def test_sorted_by_run_and_subrun(inputs: list[Path], tmp_path: Path, same: Same
     same(out, inputs, "evt")
 
 
-def test_rechunk_keeps_keys(inputs: list[Path], tmp_path: Path, same: Same) -> None:
-    out, again = tmp_path / "out.h5", tmp_path / "again.h5"
-    concatenate(inputs, out, TableOptions(key="evt"), jobs=1)
-    rechunk(out, again, TableOptions(chunk_rows=10, compression="none"), jobs=1)
-    same(again, inputs, "evt")
-    with h5py.File(again) as file:
-        assert file["rec.vtx/evt.seq"].chunks == (10, 1)
-
-
 def test_inputs_are_not_touched(inputs: list[Path], tmp_path: Path) -> None:
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in inputs]
     concatenate(inputs, tmp_path / "out.h5", TableOptions(key="evt"), jobs=1)
@@ -247,3 +247,61 @@ def test_any_lengths_and_chunks(
     concatenate(paths, out, TableOptions(chunk_rows=into, wide_chunk_rows=into), jobs=1)
     with h5py.File(out) as file:
         assert np.array_equal(file["g/x"][()], np.concatenate(values))
+
+
+def test_no_input() -> None:
+    with pytest.raises(ConfigurationError, match="at least one file"):
+        concatenate([], "out.h5", jobs=1)
+
+
+def test_outputs_that_can_not_be(inputs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out.h5"
+    out.write_bytes(b"mine")
+    with pytest.raises(TableFileError, match="--overwrite"):
+        concatenate(inputs, out, jobs=1)
+    assert out.read_bytes() == b"mine"
+    with pytest.raises(ConfigurationError, match="not among the inputs"):
+        concatenate(inputs, inputs[1], jobs=1, overwrite=True)
+    with pytest.raises(TableFileError, match="no directory"):
+        concatenate(inputs, tmp_path / "nowhere" / "out.h5", jobs=1)
+    (tmp_path / "directory.h5").mkdir()
+    with pytest.raises(TableFileError, match="is no file"):
+        concatenate(inputs, tmp_path / "directory.h5", jobs=1, overwrite=True)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_scalars(inputs: list[Path], tmp_path: Path) -> None:
+    for path in inputs:
+        with h5py.File(path, "r+") as file:
+            file["version"] = 7
+    out = tmp_path / "out.h5"
+    concatenate(inputs, out, KEY, jobs=1)
+    with h5py.File(out) as file:
+        assert file["version"][()] == 7
+    out.unlink()
+    with h5py.File(inputs[1], "r+") as file:
+        file["version"][()] = 8
+    assert f"{inputs[1]}: /version" in refused(inputs).problems
+
+
+def test_attributes(inputs: list[Path], tmp_path: Path, same: Callable[..., None]) -> None:
+    for path in inputs:
+        with h5py.File(path, "r+") as file:
+            file.attrs["release"] = "S23"
+            file["rec.vtx"].attrs["units"] = ["cm", "cm"]
+            file["rec.vtx/x"].attrs["axis"] = np.array([1.0, np.nan])[:1]
+    out = tmp_path / "out.h5"
+    concatenate(inputs, out, KEY, jobs=1)
+    with h5py.File(out) as file:
+        assert file.attrs["release"] == "S23"
+        assert file["rec.vtx"].attrs["units"].tolist() == ["cm", "cm"]
+        assert file["rec.vtx/x"].attrs["axis"].tolist() == [1.0]
+    out.unlink()
+    with h5py.File(inputs[2], "r+") as file:
+        file["rec.vtx/x"].attrs["axis"] = np.array([2.0])
+        file["rec.vtx/id"].attrs["new"] = 1
+    assert len(refused(inputs).problems) == 2
+    concatenate(inputs, out, TableOptions(key="evt", attributes="first"), jobs=1)
+    with h5py.File(out) as file:
+        assert file["rec.vtx/x"].attrs["axis"].tolist() == [1.0]
+        assert "new" not in file["rec.vtx/id"].attrs

@@ -1,30 +1,36 @@
-"""Other people's executors: threads, and the workers of a Dask cluster."""
+"""Executors: processes, threads, the workers of a Dask cluster; none outlives its parent."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
-import numpy as np
+import psutil
 import pytest
+from dask.local import SynchronousExecutor
 from distributed import Client, LocalCluster
+from tests.hdf5.checks import change
 
-from hepcache.errors import TableMismatchError
-from hepcache.hdf5 import TableOptions, concatenate
-from hepcache.hdf5 import tasks as tasks_module
-from hepcache.hdf5.keys import EventTable, KeyRuns, joined, repeated_events
-from hepcache.hdf5.pool import InlineExecutor, default_jobs, width
+from hepcache.errors import HepcacheError, TableFileError, TableMismatchError
+from hepcache.hdf5 import TableOptions, concatenate, plan
+from hepcache.hdf5.executors import worker_count
+from hepcache.io.threads import usable_cores
 
+KEY = TableOptions(key="evt")
 # Every input chunk is shared by two chunks of the output, and every task is small.
 OPTIONS = TableOptions(key="evt", chunk_rows=7, wide_chunk_rows=5)
 
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks_module, "_LEAST_TASK_BYTES", 64)
-    monkeypatch.setattr(tasks_module, "_FILE_BYTES", 0)
+    monkeypatch.setattr(plan, "_LEAST_TASK_BYTES", 64)
+    monkeypatch.setattr(plan, "_FILE_BYTES", 0)
 
 
 def test_threads_share_nothing(
@@ -38,11 +44,11 @@ def test_threads_share_nothing(
 
 
 def test_as_much_is_under_way_as_an_executor_can_do() -> None:
-    assert width(InlineExecutor()) == 1
-    assert width(InlineExecutor(), 7) == 7
-    assert width(Executor()) == default_jobs()
+    assert worker_count(SynchronousExecutor()) == 1
+    assert worker_count(SynchronousExecutor(), 7) == 7
+    assert worker_count(Executor()) == usable_cores()
     with ThreadPoolExecutor(5) as pool:
-        assert width(pool) == 5
+        assert worker_count(pool) == 5
 
 
 @pytest.mark.slow
@@ -55,7 +61,7 @@ def test_workers_of_a_dask_cluster(
         ) as cluster,
         Client(cluster) as client,
     ):
-        assert width(client.get_executor()) == 4
+        assert worker_count(client.get_executor()) == 4
         concatenate(inputs, tmp_path / "out.h5", OPTIONS, executor=client)
         same(tmp_path / "out.h5", inputs, "evt")
         with h5py.File(inputs[1], "r+") as file:
@@ -64,31 +70,46 @@ def test_workers_of_a_dask_cluster(
             concatenate(inputs, tmp_path / "other.h5", OPTIONS, executor=client)
 
 
-def test_events_in_any_order_of_numbers() -> None:
-    table = EventTable({b"run": np.array([2, 1, 1]), b"evt": np.array([5, 9, 5])})
-    runs = table.runs({b"run": np.array([2, 2, 1, 1]), b"evt": np.array([5, 5, 9, 5])})
-    assert (runs.events.tolist(), runs.rows.tolist()) == ([0, 1, 2], [2, 1, 1])
-    with pytest.raises(ValueError, match="earlier event"):
-        table.runs({b"run": np.array([1, 2]), b"evt": np.array([9, 5])})
-    with pytest.raises(ValueError, match="first run 3, evt 5"):
-        table.runs({b"run": np.array([2, 3]), b"evt": np.array([5, 5])})
-    with pytest.raises(ValueError, match="twice"):
-        EventTable({b"run": np.array([1, 1]), b"evt": np.array([5, 5])})
-    empty = EventTable({b"evt": np.zeros(0, int)})
-    assert empty.runs({b"evt": np.zeros(0, int)}).events.tolist() == []
-    with pytest.raises(ValueError, match="not in the table"):
-        empty.runs({b"evt": np.array([1])})
-    with pytest.raises(ValueError, match="in the table of events"):
-        EventTable({b"evt": np.array([1], "u8")}).runs({b"evt": np.array([1], "i8")})
-    assert repeated_events([{b"evt": np.array([3, 1])}, {b"evt": np.array([2, 1])}]) == "evt 1"
+def test_a_worker_that_is_killed(inputs: list[Path], tmp_path: Path) -> None:
+    def kill(phase: str, done: int, total: int) -> None:
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # killed before
+                if "spawn_main" in " ".join(child.cmdline()):
+                    child.kill()
+
+    with pytest.raises(TableFileError, match="worker process was killed"):
+        concatenate(inputs, tmp_path / "out.h5", OPTIONS, jobs=2, progress=kill)
+    assert not (tmp_path / "out.h5").exists()
 
 
-def test_runs_that_go_on_in_the_next_slice() -> None:
-    one, other = (
-        KeyRuns(np.array(events), np.array(rows))
-        for events, rows in (([0, 2], [1, 3]), ([2, 5], [4, 1]))
+@pytest.mark.slow
+def test_workers_end_with_a_killed_parent(inputs: list[Path], tmp_path: Path) -> None:
+    code = (
+        "import os, signal, psutil, sys\n"
+        "from hepcache.hdf5 import concatenate\n"
+        "def stop(*_):\n"
+        "    found = psutil.Process().children(recursive=True)\n"
+        "    print(*(p.pid for p in found if 'spawn_main' in ' '.join(p.cmdline())), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n"
+        f"    concatenate({[str(path) for path in inputs]!r}, {str(tmp_path / 'out.h5')!r}, "
+        "jobs=2, progress=stop)\n"
     )
-    whole = joined([one, other])
-    assert whole.rows.sum() == 9
-    with pytest.raises(ValueError, match="order"):
-        joined([other, one])
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == -signal.SIGKILL
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert pids
+    _, alive = psutil.wait_procs(
+        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=30
+    )
+    assert not alive
+
+
+def test_errors_of_an_executor_arrive(inputs: list[Path], tmp_path: Path) -> None:
+    change(inputs[1], "rec.vtx/x", None)
+    with pytest.raises(HepcacheError, match="is missing"):
+        concatenate(inputs, tmp_path / "out.h5", KEY, jobs=2)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -37,6 +38,48 @@ def install_packages(*packages: str, needs: str) -> None:
         )  # fmt: skip
     if not shutil.which(needs):
         unable(f"apt-get install {' '.join(packages)} failed: {done.stderr[-400:]}")
+
+
+def unpack_source(name: str, release: str, directory: Path) -> Path:
+    """Return a package's source distribution, unpacked below a directory, or skip.
+
+    Parameters
+    ----------
+    name, release
+        Of the package. ``HEPCACHE_SOURCES`` may name a directory that has the
+        archive already.
+    directory
+        Receives the archive and what it holds.
+    """
+    kept = os.environ.get("HEPCACHE_SOURCES", "")
+    found = list(Path(kept).glob(f"{name.replace('-', '[-_]')}-{release}.tar.gz")) if kept else []
+    if not found:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--no-binary",
+                name,
+                "--dest",
+                directory,
+                f"{name}=={release}",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        found = list(directory.glob("*.tar.gz"))
+        if not found:
+            unable(f"the source of {name} {release} can't be had: {done.stderr[-400:]}")
+    with tarfile.open(found[0]) as archive:
+        archive.extractall(directory, filter="data")
+    (unpacked,) = (path for path in directory.iterdir() if path.is_dir())
+    return unpacked
 
 
 def prepare_for_guests(tools: Mapping[str, str]) -> None:

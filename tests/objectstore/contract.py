@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,13 +15,17 @@ from hepcache.errors import (
     ObjectStoreError,
 )
 from hepcache.objectstore import Request, Store
-from hepcache.objectstore.background import begun
 
 BIG = bytes(np.random.default_rng(0).bytes(3_000_000))
 
 
 class StoreContract:
-    """Derive, and make a fixture ``store`` that is empty and alone in its place."""
+    """Derive, and make a fixture ``store`` that is empty and alone in its place.
+
+    ``is_atomic`` tells whether a store compares and writes in one step.
+    """
+
+    is_atomic = True
 
     def test_it_is_a_store(self, store: Store) -> None:
         assert isinstance(store, Store)
@@ -41,6 +44,25 @@ class StoreContract:
         store.put_anchor("anchor", b"a longer anchor")
         store.put_anchor("anchor", b"short")
         assert store.get("anchor") == b"short"
+
+    def test_one_of_many_who_expect_the_same_replaces_it(self, store: Store) -> None:
+        assert store.put_anchor_if("anchor", b"0", None)
+        assert not store.put_anchor_if("anchor", b"x", None)
+        assert not store.put_anchor_if("anchor", b"x", b"other")
+        assert not store.put_anchor_if("other", b"x", b"0")
+        assert store.get("anchor") == b"0"
+        assert store.content("other") is None
+        many = 4 if self.is_atomic else 1
+        with ThreadPoolExecutor(many) as pool:
+            for turn in range(5):
+                before = store.get("anchor")
+                wanted = [f"turn {turn} of {number}".encode() for number in range(many)]
+                tries = [
+                    pool.submit(store.put_anchor_if, "anchor", data, before) for data in wanted
+                ]
+                won = [data for data, done in zip(wanted, tries, strict=True) if done.result()]
+                assert won == [store.get("anchor")]
+        assert dict(store.list()) == {"anchor": 11}
 
     def test_names_stand_at_below_and_beside_the_uri(self, store: Store) -> None:
         objects = {"3": b"c", "cluster/4": b"dd", ".pages/5": b"eee", ".pages/6/7": b"ffff"}
@@ -67,7 +89,7 @@ class StoreContract:
         store.put("big", BIG)
         starts, lengths = [0, 100, 2_999_999, 5, 1_000_000], [10, 50_000, 1, 0, 2_000_000]
         found = store.get_ranges("big", starts, lengths)
-        assert [bytes(one) for one in found] == [
+        assert [bytes(data) for data in found] == [
             BIG[start : start + length] for start, length in zip(starts, lengths, strict=True)
         ]
         assert np.frombuffer(found[1], np.uint8).size == 50_000
@@ -81,14 +103,14 @@ class StoreContract:
             Request(str(draw.integers(20)), int(draw.integers(4000)), int(draw.integers(1000)))
             for _ in range(300)
         ]
-        found = asyncio.run(store.read(requests))
+        found = store.begin(requests).result()
         for (name, start, length), data in zip(requests, found, strict=True):
             assert bytes(data) == BIG[int(name) + start :][:length]
-        assert asyncio.run(store.read([])) == []
-        assert list(map(bytes, begun(store, requests).result())) == list(map(bytes, found))
+        assert store.begin([]).result() == []
+        assert list(map(bytes, store.begin(requests).result())) == list(map(bytes, found))
         with pytest.raises(ObjectMissingError):
-            begun(store, [Request("1", 0, 1), Request("gone", 0, 1)]).result()
-        begun(store, requests).cancel()
+            store.begin([Request("1", 0, 1), Request("gone", 0, 1)]).result()
+        store.begin(requests).cancel()
 
     def test_vector_reads_from_many_threads(self, store: Store) -> None:
         store.put("big", BIG)
@@ -96,8 +118,8 @@ class StoreContract:
 
         def read(number: int) -> bool:
             barrier.wait(timeout=60)
-            requests = [Request("big", number * 1000 + one, 100) for one in range(50)]
-            found = asyncio.run(store.read(requests))
+            requests = [Request("big", number * 1000 + first, 100) for first in range(50)]
+            found = store.begin(requests).result()
             return all(
                 bytes(data) == BIG[start : start + length]
                 for (_, start, length), data in zip(requests, found, strict=True)
@@ -115,14 +137,14 @@ class StoreContract:
             assert caught.value.store == store.uri
             requests = [Request("short", 0, 2), Request("short", start, length)]
             with pytest.raises(ObjectDamagedError):
-                asyncio.run(store.read(requests))
+                store.begin(requests).result()
 
     def test_a_missing_object_is_named(self, store: Store) -> None:
         store.put("there", b"x")
         for call in (
             lambda: store.get("gone"),
             lambda: store.get_ranges("gone", [0], [1]),
-            lambda: asyncio.run(store.read([Request("there", 0, 1), Request("gone", 0, 1)])),
+            lambda: store.begin([Request("there", 0, 1), Request("gone", 0, 1)]).result(),
         ):
             with pytest.raises(ObjectMissingError) as caught:
                 call()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hepcache.objectstore.libdaos import library
+from hepcache.objectstore.daos import library
 
 
 @contextmanager

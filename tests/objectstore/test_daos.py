@@ -18,6 +18,8 @@ pytestmark = pytest.mark.usefixtures("daos")
 
 
 class TestDaos(StoreContract):
+    is_atomic = False
+
     @pytest.fixture(params=["", "/run3/zee"])
     def store(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
         store = open_store(f"daos://hep/{tmp_path.name}{request.param}?object_class=RP_2GX")

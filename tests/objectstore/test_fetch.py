@@ -1,16 +1,14 @@
-"""Groups of ranges, used by several threads while what follows is under way."""
+"""Ranges, fetched in groups ahead of those who use them, and their memory."""
 
+import asyncio
 import threading
 
 import numpy as np
 import pytest
 
 from hepcache.errors import ObjectMissingError
-from hepcache.objectstore import rooms
-from hepcache.objectstore.fetch import Fetch
-from hepcache.objectstore.memory import MemoryStore
-from hepcache.objectstore.store import Request
-from hepcache.objectstore.together import Deferred
+from hepcache.objectstore import MemoryStore, Request
+from hepcache.objectstore.fetch import BufferPool, Deferred, Fetch, gather_bounded
 
 DATA = np.random.default_rng(0).bytes(10_000)
 
@@ -24,25 +22,25 @@ class Watched(MemoryStore):
         self.lock = threading.Lock()
         self.under_way = self.most = self.requests = self.most_requests = self.cancelled = 0
 
-    def begin(self, requests, room):
+    def begin(self, requests, buffer=None):
         with self.lock:
             self.under_way += 1
             self.requests += len(requests)
             self.most = max(self.most, self.under_way)
             self.most_requests = max(self.most_requests, self.requests)
-        return Watching(self, requests, room)
+        return Watching(self, requests, buffer)
 
 
 class Watching(Deferred):
     def __init__(self, store, requests, room):
-        super().__init__(store.get_ranges, requests)
+        super().__init__(store._read, requests)
         self.store, self.requests, self.room = store, requests, room
 
     def result(self):
         found, left = [], self.room
-        for one in super().result():
-            into, left = left[: len(one)], left[len(one) :]
-            into[:] = np.frombuffer(one, np.uint8)
+        for data in super().result():
+            into, left = left[: len(data)], left[len(data) :]
+            into[:] = np.frombuffer(data, np.uint8)
             found.append(into.data)
         with self.store.lock:
             self.store.under_way -= 1
@@ -64,13 +62,15 @@ def test_every_group_is_used_once_with_its_bytes():
 
     def use(number, found):
         assert number not in used
-        used[number] = [bytes(one) for one in found]
+        used[number] = [bytes(data) for data in found]
 
     store = Watched("fetch-all")
-    fetch = Fetch(store, groups, use, ahead=4, requests_ahead=100)
+    fetch = Fetch(store, groups, use, groups_ahead=4, requests_ahead=100)
     fetch.result()
     fetch.result()
-    expected = [[DATA[one.start : one.start + 10] for one in group] for group in groups]
+    expected = [
+        [DATA[request.start : request.start + 10] for request in group] for group in groups
+    ]
     assert [used[number] for number in range(len(groups))] == expected
     assert 1 < store.most <= 4 + 2 * threading.active_count()
 
@@ -82,10 +82,10 @@ def test_no_more_is_under_way_than_was_said():
     def use(_, __):
         threads.add(threading.get_ident())
 
-    Fetch(store, groups_of([10] * 60), use, ahead=50, requests_ahead=25).result()
+    Fetch(store, groups_of([10] * 60), use, groups_ahead=50, requests_ahead=25).result()
     # A thread's own group, and two others behind each one.
     assert store.most_requests <= 30 + 10 * len(threads)
-    Fetch(store, [], use, ahead=4, requests_ahead=4).result()
+    Fetch(store, [], use, groups_ahead=4, requests_ahead=4).result()
 
 
 def test_what_fails_ends_the_rest():
@@ -123,18 +123,35 @@ def test_nothing_is_used_after_a_cancel():
 
 
 def test_memory_is_used_again_but_not_by_two():
-    first, second = rooms.take(1000), rooms.take(1000)
+    pool = BufferPool()
+    first, second = pool.acquire(1000), pool.acquire(1000)
     assert first.nbytes >= 1000
     assert not np.shares_memory(first, second)
-    rooms.give(first)
-    assert rooms.take(900) is first
-    assert rooms.take(900) is not second
+    pool.release(first)
+    assert pool.acquire(900) is first
+    assert pool.acquire(900) is not second
 
 
 def test_little_memory_is_kept():
-    many = [rooms.take(8 << 20) for _ in range(12)]
-    for one in many:
-        rooms.give(one)
-    again = [rooms.take(8 << 20) for _ in range(12)]
-    kept = sum(any(one is other for other in many) for one in again)
+    pool = BufferPool()
+    many = [pool.acquire(8 << 20) for _ in range(12)]
+    for buffer in many:
+        pool.release(buffer)
+    again = [pool.acquire(8 << 20) for _ in range(12)]
+    kept = sum(any(buffer is other for other in many) for buffer in again)
     assert 0 < kept <= 8
+
+
+def test_some_are_gathered_at_a_time_in_order():
+    under_way = most = 0
+
+    async def work(item):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.001 * (item % 3))
+        under_way -= 1
+        return item * item
+
+    assert asyncio.run(gather_bounded(work, range(20), 4)) == [item**2 for item in range(20)]
+    assert most == 4

@@ -9,25 +9,26 @@ from typing import Any
 import pytest
 from coffea.nanoevents import BaseSchema, NanoAODSchema
 
-from hepcache.bench.samples.nanoaod import write_nanoaod
 from hepcache.cache import ColumnCache
-from hepcache.columns import TreeRef, forget_sources
-from hepcache.columns.uproot_source import UprootSource
-from hepcache.fileset.probe import probe
-from hepcache.process import upstream
-from hepcache.process.forms import SchemaForm, forget_forms, schema_form
+from hepcache.formats.registry import forget_sources, probe
+from hepcache.formats.source import TreeRef
+from hepcache.formats.ttree.source import UprootSource
+from hepcache.process.forms import FormCache, SchemaForm
+from hepcache.samples.nanoaod import write_nanoaod
 from hepcache.telemetry import ReadLog
+from hepcache.upstream import coffea as upstream
 
+FORMS = FormCache()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:coffea")
 BRANCHES = ["run", "luminosityBlock", "event", "Jet_pt", "nJet"]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
-    forget_forms()
+    FORMS.forget()
     forget_sources()
     yield
-    forget_forms()
+    FORMS.forget()
     forget_sources()
 
 
@@ -65,7 +66,7 @@ def ref_of(path: Path, cache: ColumnCache | None) -> TreeRef:
 
 
 def form_of(path: Path, cache: ColumnCache | None, schema: type = BaseSchema) -> SchemaForm:
-    return schema_form(ref_of(path, cache), schema, cache, {}, ReadLog())
+    return FORMS.form(ref_of(path, cache), schema, cache, {}, ReadLog())
 
 
 def test_a_new_file_of_known_branches_needs_no_new_form(
@@ -81,18 +82,36 @@ def test_another_process_finds_form_and_table(
     paths: list[Path], cache: ColumnCache, made: list[Any]
 ) -> None:
     first = form_of(paths[0], cache)
-    forget_forms()
+    FORMS.forget()
     forget_sources()
     assert form_of(paths[1], cache).form == first.form
-    forget_forms()
+    FORMS.forget()
     # A file that was read here before: it isn't even looked at.
     gone = ref_of(paths[0], cache)
     paths[0].rename(paths[0].with_suffix(".gone"))
     try:
-        assert schema_form(gone, BaseSchema, cache, {}, ReadLog()).form == first.form
+        assert FORMS.form(gone, BaseSchema, cache, {}, ReadLog()).form == first.form
     finally:
         paths[0].with_suffix(".gone").rename(paths[0])
     assert len(made) == 1
+
+
+def test_forms_of_some_branches_are_kept_if_a_name_says_which(
+    paths: list[Path], cache: ColumnCache, made: list[Any]
+) -> None:
+    def form(**options: Any) -> SchemaForm:
+        FORMS.forget()
+        return FORMS.form(ref_of(paths[0], cache), BaseSchema, cache, options, ReadLog())
+
+    whole = form()
+    for _ in range(2):
+        assert form(filter_name="Jet_*").columns == {"Jet_pt"}
+        assert form(filter_name=["Jet_*", "run"]).columns == {"Jet_pt", "run"}
+        assert form().columns == whole.columns
+    assert len(made) == 3
+    for _ in range(2):
+        assert form(filter_name=lambda name: name == "run").columns == {"run"}
+    assert len(made) == 5
 
 
 def test_a_damaged_form_is_made_again(
@@ -102,7 +121,7 @@ def test_a_damaged_form_is_made_again(
     for path in (cache.directory / "blobs-v1").rglob("*"):
         if path.is_file():
             path.write_bytes(path.read_bytes()[:-1] + b"?")
-    forget_forms()
+    FORMS.forget()
     forget_sources()
     assert form_of(paths[0], cache).form == first.form
     assert len(made) == 2
@@ -121,7 +140,7 @@ def test_uproot_parses_no_tree_of_plain_numbers(
 def test_options_of_iteritems_are_uproots(
     paths: list[Path], cache: ColumnCache, made: list[Any]
 ) -> None:
-    found = schema_form(
+    found = FORMS.form(
         ref_of(paths[0], cache), BaseSchema, cache, {"filter_name": "Jet*"}, ReadLog()
     )
     assert found.form["fields"] == ["Jet_pt"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import awkward as ak
-import dask.config
 import numpy as np
 import pytest
 import uproot
@@ -16,22 +14,13 @@ from coffea.nanoevents import BaseSchema, NanoAODSchema, PFNanoAODSchema, Scouti
 from coffea.processor import Err, IterativeExecutor, Ok, SimpleCheckpointer
 from coffea.processor import Runner as CoffeaRunner
 
-from hepcache.columns import forget_sources
-from hepcache.errors import BadFileError, ProcessorError
+from hepcache.errors import BadFileError, IncompleteWarning, ProcessorError
 from hepcache.fileset import load_fileset
+from hepcache.formats.registry import forget_sources
 from hepcache.process import Runner
-from hepcache.process.forms import forget_forms
-from hepcache.process.worker import forget, worker_cache
+from hepcache.process.worker_state import worker_state
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:coffea")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path) -> Iterator[None]:
-    forget()
-    with dask.config.set({"hepcache.cache.directory": str(tmp_path / "columns")}):
-        yield
-        forget()
 
 
 def local(**options: Any) -> Runner:
@@ -129,12 +118,12 @@ def test_a_hot_chunk_never_opens_the_origin(shared_data: Path, tmp_path: Path, n
     files = {"dy": {"files": {str(path): "Events"}}}
     run = local()
     expected = run(files, physics)
-    worker_cache().flush()
+    worker_state().cache.flush()
     chunks = list(run.preprocess(files))
     path.unlink()
     # As a process that starts now: it knows neither the file nor its forms.
     forget_sources()
-    forget_forms()
+    worker_state().forms.forget()
     assert run._run_impl(chunks, physics)["out"] == expected
 
 
@@ -152,7 +141,7 @@ def test_savemetrics(shared_data: Path) -> None:
     expected_out, expected = plain(savemetrics=True)(files, physics)
     out, metrics = local(savemetrics=True)(files, physics)
     assert out == expected_out
-    assert sorted(metrics) == sorted(expected)
+    assert sorted(metrics) == sorted({*expected, "cachebytes"})
     for name in ("columns", "entries", "chunks"):
         assert metrics[name] == expected[name] or sorted(metrics[name]) == sorted(expected[name])
     assert metrics["bytesread"] > 0
@@ -168,7 +157,11 @@ def test_bad_files_are_named_or_skipped(shared_data: Path, tmp_path: Path) -> No
         local()(files, physics)
     assert set(caught.value.problems) == {str(bad), str(missing)}
     run = local(skipbadfiles=True)
-    assert run(files, physics) == good
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", IncompleteWarning)
+        assert run(files, physics) == good
+    (told,) = [str(one.message) for one in caught if one.category is IncompleteWarning]
+    assert str(missing) in told
     assert run.run_record is not None
     assert set(run.run_record.problems) == {str(bad), str(missing)}
     result = local(skipbadfiles=True, use_result_type=True)(
@@ -227,7 +220,7 @@ def test_a_failing_processor_is_named(shared_data: Path) -> None:
         raise KeyError("no such cut")
 
     run = Runner(IterativeExecutor(status=False, retries=0), schema=NanoAODSchema)
-    with pytest.raises(ProcessorError, match=r"WorkItem.*nano_dy\.root.*no such cut"):
+    with pytest.raises(ProcessorError, match=r"nano_dy\.root.*no such cut"):
         run(fileset(shared_data, "nano_dy"), fails)
 
 
@@ -261,3 +254,35 @@ def test_a_loaded_fileset_without_trees_takes_the_one_that_is_given(trees: dict[
     assert local(schema=BaseSchema)(loaded, total, treename="Runs")["sum"] == 1400
     with pytest.raises(ValueError, match="treename must be specified"):
         local(schema=BaseSchema)(loaded, total)
+
+
+def test_metadata_are_of_this_fileset_whatever_coffea_has_cached(shared_data: Path) -> None:
+    def years(events: ak.Array) -> dict[str, set[int]]:
+        return {"years": {events.metadata["year"]}}
+
+    def of_year(year: int) -> dict[str, Any]:
+        files = fileset(shared_data, "nano_dy")["nano_dy"]["files"]
+        return {"dy": {"files": files, "metadata": {"year": year}}}
+
+    # Its cache of metadata is of the process, and holds the user's too.
+    CoffeaRunner(IterativeExecutor(status=False), schema=BaseSchema)(of_year(2017), years)
+    found = Runner(IterativeExecutor(status=False), schema=BaseSchema)(of_year(2018), years)
+    assert found == {"years": {2018}}
+
+
+def test_the_file_of_a_chunk_is_opened_when_it_is_read_from(shared_data: Path) -> None:
+    def process(events: ak.Array) -> dict[str, Any]:
+        handle = events.attrs["@events_factory"].file_handle
+        before = repr(handle)
+        return {
+            "before": {before},
+            "path": {str(handle.file_path)},
+            "after": {repr(handle) == before},
+        }
+
+    files = fileset(shared_data, "nano_dy")
+    for _ in range(2):
+        found = local()(files, process)
+        assert found["before"] == {"<a ROOT file, not opened yet>"}
+        assert found["path"] == {str(shared_data / "nanoaod" / "nano_dy.root")}
+        assert found["after"] == {False}

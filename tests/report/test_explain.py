@@ -1,42 +1,10 @@
-"""An explanation as a value, in a terminal, in a notebook, and as JSON."""
-
 from __future__ import annotations
 
 import json
 
 import pytest
-from rich.console import Console
-from tests.report.test_cycles import Page
 
-from hepcache.errors import ConfigurationError
-from hepcache.report import REASONS, CycleReport, Explanation
-
-
-@pytest.fixture
-def messy(make_record, make_chunk, make_hot) -> CycleReport:
-    """A cold cycle, and one in which every kind of thing goes wrong.
-
-    Every chunk that reads loses 0.3 s and 0.2 s, and 0.09 s of opening.
-    """
-    places = [
-        {"path": f"/data/<{n}>.root", "uuid": f"u{n}", "dataset": "tt" if n < 3 else "dy",
-         "host": f"host-{n % 2}", "worker": f"w{n % 2}", "owner": f"host-{n % 2}",
-         "began": 1000.0 + n, "ended": 1001.0 + n}
-        for n in range(5)
-    ]  # fmt: skip
-    cold = make_record(*(make_chunk(**one) for one in places), columns=["a", "b", "c"])
-    chunks = [
-        make_hot(**{**places[0], "ended": 1000.1}),
-        make_chunk(**places[1], causes={"evicted": 2, "hit": 1},
-                   cause_bytes={"evicted": 2000, "hit": 1000}),
-        make_chunk(**{**places[2], "host": "host-1", "worker": "w1"},
-                   causes={"stolen": 3}, cause_bytes={"stolen": 3000}),
-        make_chunk(**places[3], causes={"corrupt": 1, "hit": 2},
-                   cause_bytes={"corrupt": 1000, "hit": 2000}),
-        make_chunk(**{**places[4], "uuid": "replaced"}),
-    ]  # fmt: skip
-    run = make_record(*chunks, columns=["a", "b", "c"], wall_s=5.5)
-    return CycleReport((cold, run), "A <messy> report")
+from hepcache.report import REASONS
 
 
 def test_costs_by_reason_dataset_host_and_file(messy):
@@ -70,20 +38,6 @@ def test_what_costs_most_comes_first(make_record, make_chunk):
     assert list(found.by_file) == ["/b", "/c", "/a"]
 
 
-def test_any_cycle_can_be_explained(messy):
-    first = messy.explain(1, what_if=())
-    assert list(first.by_reason) == ["cold"]
-    assert first.what_if == ()
-    assert messy.records[1].explain(messy.records[:1]).misses == messy.explain().misses
-    for number in (0, 3):
-        with pytest.raises(ConfigurationError, match="1 to 2"):
-            messy.explain(number)
-    with pytest.raises(ConfigurationError):
-        CycleReport(()).explain()
-    with pytest.raises(ConfigurationError, match="--what-if"):
-        messy.explain(what_if=["more"])
-
-
 def test_the_json_form_is_complete(messy):
     data = json.loads(json.dumps(messy.explain().to_dict(worst=2), allow_nan=False))
     assert data["schema"] == "hepcache.explanation"
@@ -97,46 +51,3 @@ def test_the_json_form_is_complete(messy):
     assert [one["change"] for one in data["what_if"]] == ["ssd=2", "hosts=+1", "weights=speed"]
     # A file was replaced, so the cold cycle forecast another one.
     assert data["forecast"]["checks"] == []
-
-
-def shown(found: Explanation, width: int = 80) -> str:
-    console = Console(width=width)
-    with console.capture() as capture:
-        console.print(found)
-    return capture.get()
-
-
-def test_a_terminal_of_80_columns_shows_all_numbers(messy):
-    text = shown(messy.explain())
-    assert "…" not in text
-    for expected in (
-        "40.0 % hits", "Files are in /data/", "<1>.root", "host-0 → host-1", "evicted", "stale",
-        "Next cycle:", "weights=speed", "measured speeds",
-    ):  # fmt: skip
-        assert expected in text, expected
-
-
-def test_many_files_are_cut_short(make_record, make_chunk):
-    chunks = [make_chunk(uuid=f"u{n}", path=f"root://far//d/{n}.root") for n in range(30)]
-    text = shown(make_record(*chunks).explain())
-    assert "Files are in root://far//d/" in text
-    assert "and 22 more" in text
-
-
-def test_a_notebook_shows_it_with_words_escaped(messy):
-    html = messy.explain()._repr_html_()
-    words = Page(html).words
-    assert "/data/<1>.root" in words
-    assert "A <messy> report, cycle 2:" in words
-    for expected in ("stale", "host-0 → host-1", "9.00 kB", "ssd=2"):
-        assert expected in words
-    assert "<script" not in html
-
-
-def test_a_cycle_that_read_nothing(make_record, make_hot):
-    hot = CycleReport((make_record(make_hot()),)).explain()
-    assert "nothing was read at the origin" in shown(hot)
-    assert "nothing was read at the origin" in " ".join(Page(hot._repr_html_()).words)
-    empty = CycleReport((make_record(hosts={}),)).explain(what_if=["ssd=2"])
-    assert "Next cycle" in shown(empty)
-    assert empty.to_dict()["total"]["chunks"] == 0

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hepcache.report.timing import (
     gap_s,
     host_speeds,
     hot_seconds,
+    lanes,
     lost_s,
     opening_s,
     reading_rate,
@@ -90,3 +95,30 @@ def test_hosts_that_share_no_dataset_can_not_be_compared(make_chunk):
     assert host_speeds(chunks, [1.0, 7.0], "ab") == pytest.approx({"a": 1, "b": 1})
     assert host_speeds([], [], "ab") == {"a": 1, "b": 1}
     assert host_speeds([make_chunk(stop=0)], [0.0], ["host-0"]) == {"host-0": 1}
+
+
+times = st.tuples(st.integers(0, 50), st.integers(1, 20), st.sampled_from("abc"))
+
+
+@given(st.lists(times, max_size=40))
+def test_no_two_chunks_of_a_row_overlap_and_none_is_lost(make_chunk, spans):
+    chunks = [
+        make_chunk(start=n, began=float(start), ended=float(start + length), worker=worker)
+        for n, (start, length, worker) in enumerate(spans)
+    ]
+    rows = lanes(chunks)
+    assert sorted(one.start for _, row in rows for one in row) == list(range(len(chunks)))
+    for _, row in rows:
+        assert len({one.worker for one in row}) == 1
+        for before, after in pairwise(row):
+            assert before.ended <= after.began
+    # As many rows per worker as it ever did chunks at once, and no more.
+    for worker in {one.worker for one in chunks}:
+        own = [one for one in chunks if one.worker == worker]
+        at_once = max(sum(o.began <= one.began < o.ended for o in own) for one in own)
+        assert sum(row[0].worker == worker for _, row in rows) == at_once
+
+
+def test_rows_of_one_host_are_neighbours(make_chunk):
+    chunks = [make_chunk(host=host, worker=worker) for host, worker in ("ax", "by", "az", "bw")]
+    assert [host for host, _ in lanes(chunks)] == ["a", "a", "b", "b"]

@@ -6,7 +6,7 @@ import awkward as ak
 import numpy as np
 import pytest
 
-from hepcache.eventstore.processing import EventBatch
+from hepcache.eventstore import EventBatch
 
 RECORDS = ak.Array([[{"x": 1.5, "n": 3}], [], [{"x": np.nan, "n": -1}, {"x": 2.5, "n": 7}], []])
 

@@ -17,17 +17,7 @@ from typing import Any
 import pytest
 from tests.live.conftest import prepare_for_guests, unable
 
-from .lan import (
-    DOMAIN,
-    GROUP_ID,
-    REPOSITORY,
-    USER,
-    USER_ID,
-    Host,
-    Lan,
-    build_base,
-    wait_until,
-)
+from .lan import DOMAIN, GROUP_ID, REPOSITORY, USER, USER_ID, Host, Lan, build_base, wait_until
 
 WORKERS = ("w1", "w2", "w3")
 TOOLS = {

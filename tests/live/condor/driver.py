@@ -47,9 +47,13 @@ def pause(seconds: float) -> None:
 
 def hosts() -> list[str]:
     """Return what the workers call their hosts."""
-    from hepcache.process.worker import worker_host
+    return sorted(state["client"].run(host_name).values())
 
-    return sorted(state["client"].run(worker_host).values())
+
+def host_name() -> str:
+    from hepcache.settings import settings
+
+    return settings().host
 
 
 def cache_directories() -> list[str]:
@@ -57,9 +61,9 @@ def cache_directories() -> list[str]:
 
 
 def _cache_directory() -> str:
-    from hepcache.process.worker import worker_cache
+    from hepcache.process.worker_state import worker_state
 
-    return str(worker_cache().directory)
+    return str(worker_state().cache.directory)
 
 
 def pool() -> dict[str, Any]:
@@ -140,7 +144,7 @@ def wait(workers: int) -> list[str]:
 
 def jobs() -> list[dict[str, str]]:
     """Return the jobs as they were last seen, and where they run."""
-    found = state["cluster"]._tending.jobs
+    found = state["cluster"]._monitor.jobs
     return [
         {"id": one.job_id, "machine": one.machine, "status": one.status.name, "worker": one.worker}
         for one in found
@@ -152,8 +156,6 @@ def submitted(shared: str, tls: str, workers: int) -> dict[str, Any]:
     from distributed import Client
     from distributed.security import Security
 
-    from hepcache.process.worker import worker_host
-
     held = Path(tls) / "client"
     security = Security(
         require_encryption=True, tls_ca_file=str(held / "hepcache-ca.pem"),
@@ -163,7 +165,7 @@ def submitted(shared: str, tls: str, workers: int) -> dict[str, Any]:
     with Client(scheduler_file=f"{shared}/scheduler.json", security=security) as client:
         client.wait_for_workers(workers, timeout=150)
         plugins = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
-        hosts = sorted(client.run(worker_host).values())
+        hosts = sorted(client.run(host_name).values())
         total = client.submit(sum, range(100)).result(timeout=60)
     return {"hosts": hosts, "total": total, "plugins": plugins}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hepcache.placement.calls import NAME
+from hepcache.scheduling.client_requests import NAME
 
 from .conftest import WORKERS, Submit
 from .lan import DOMAIN, REPOSITORY, USER, Host, Lan, wait_until

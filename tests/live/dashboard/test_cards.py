@@ -14,8 +14,8 @@ from tests.live.dashboard.browser import chromium
 from hepcache.cache import ColumnCache
 from hepcache.clusters import LocalCluster
 from hepcache.fileset import load_fileset
-from hepcache.identity import JobIdentity
 from hepcache.placement import Residency, place
+from hepcache.placement.identity import JobIdentity
 from hepcache.report import CycleReport, RunRecord
 
 GOLDEN = Path(__file__).parents[2] / "report/golden/run-v1.json"

@@ -12,11 +12,11 @@ import dask.config
 import pytest
 from tests.live.dashboard.browser import BokehPage, chromium
 
-from hepcache.bench.samples.nanoaod import write_nanoaod
+from hepcache.api import analyse
 from hepcache.clusters import LocalCluster
-from hepcache.process.load import load_processor
+from hepcache.process.named_processor import load_processor
 from hepcache.report import RunRecord
-from hepcache.session import analyse
+from hepcache.samples.nanoaod import write_nanoaod
 
 HH = Path(__file__).parents[3] / "examples" / "hh_bbll.py"
 FILES, EVENTS = 16, 4800

@@ -15,8 +15,7 @@ import pytest
 
 from hepcache.clusters import LocalCluster
 from hepcache.errors import FailedEventsError
-from hepcache.eventstore import Store, connect
-from hepcache.eventstore.processing import EventBatch
+from hepcache.eventstore import EventBatch, Store, connect
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
 SUBRUNS, EVENTS = 12, 500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.columns.test_treeevents import agrees
+from tests.eventstore.ingestion.test_root import agrees
 
 
 def test_an_rntuple_is_found_with_its_events(shared_data: Path) -> None:

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from hepcache.clusters.certificates import make_certificates
+from hepcache.clusters.tls import make_certificates
 from hepcache.errors import DuplicateItemError, StoreError
-from hepcache.eventstore import Store, connect
-from hepcache.eventstore.service import connect_service, drain, serve, shutdown
+from hepcache.eventstore import Store, connect, connect_service, drain, serve, shutdown
+from hepcache.eventstore.service.server import StoreServer, wanted_servers
 
 PATIENCE_S = 300  # starting a process takes minutes on a machine that others use
 
@@ -132,6 +132,25 @@ def test_killed_servers_lose_nothing_that_was_acknowledged(tmp_path: Path, repli
         check(store, written)
 
 
+def test_a_server_is_used_though_dask_sets_its_plugins_up_late(tmp_path: Path) -> None:
+    """Dask announces a worker first, and sets up its plugins afterwards."""
+    with cluster(1) as client:
+        serve(client, str(tmp_path), shards=8)
+        store = connect_service(client)
+        fill(store, 0)
+        client.run_on_scheduler(
+            lambda dask_scheduler: dask_scheduler.worker_plugins.pop(StoreServer.name)
+        )
+        (first,) = client.nthreads()
+        client.cluster.scale(2)
+        client.wait_for_workers(2, timeout=PATIENCE_S)
+        late = [address for address in client.nthreads() if address != first]
+        host = StoreServer(str(tmp_path))
+        client.run(lambda dask_worker: host.setup(dask_worker), workers=late)
+        until(lambda: len(set(_locations(store).values())) == 2, client)
+        check(store, [0])
+
+
 def test_it_grows_and_shrinks_while_in_use(tmp_path: Path) -> None:
     with cluster(2) as client:
         serve(client, str(tmp_path), shards=8)
@@ -149,7 +168,10 @@ def test_it_grows_and_shrinks_while_in_use(tmp_path: Path) -> None:
             writing = pool.submit(write)
             client.cluster.scale(4)
             client.wait_for_workers(4, timeout=PATIENCE_S)
-            until(lambda: len(_servers(store)) == 4 or writing.done(), client)
+            wanted = {shard: wanted_servers(shard, ["0", "1", "2", "3"], 1) for shard in range(8)}
+            assert {server for (server,) in wanted.values()} & {"2", "3"}
+            until(lambda: _locations(store) == wanted or writing.done(), client)
+            assert not writing.done()
             left = drain(client, ["0", "1"])
             assert {one for _, _, names in left["entries"] for one in names} == {"2", "3"}
             count = len(written)
@@ -159,15 +181,14 @@ def test_it_grows_and_shrinks_while_in_use(tmp_path: Path) -> None:
         check(store, written)
 
 
-def _servers(store: Store) -> set[str]:
+def _locations(store: Store) -> dict[int, tuple[str, ...]]:
     service = store.shards[0]._service
-    service.look()
-    return {entry.servers[0] for entry in service.entries.values()}
+    service.refresh()
+    return {shard: location.servers for shard, location in service.locations.items()}
 
 
 def test_tls_admits_only_the_cluster(tmp_path: Path) -> None:
-    certificates = make_certificates("test")
-    with cluster(1, security=certificates.security(), protocol="tls://") as client:
+    with cluster(1, security=make_certificates("test"), protocol="tls://") as client:
         serve(client, str(tmp_path / "store"), shards=2)
         fill(connect_service(client), 1)
         address = client.scheduler.address

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 
-from hepcache.bench.samples.tables import write_tables
 from hepcache.hdf5 import TableOptions, append, concatenate, verify
+from hepcache.samples.tables import write_tables
 
 KEY = TableOptions(key="evt")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from tests.live.conftest import prepare_for_guests
 
-from hepcache.bench.ports import free_port
-from hepcache.bench.samples.nanoaod import write_nanoaod
+from hepcache.samples.nanoaod import write_nanoaod
+from hepcache_bench.ports import free_port
 
 from ..condor.lan import REPOSITORY, run
 from .image import build_image, build_software

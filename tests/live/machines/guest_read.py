@@ -14,8 +14,8 @@ from coffea.processor import IterativeExecutor
 
 from hepcache import Runner
 from hepcache.bench.reading import ReadColumns
-from hepcache.cache.fscache import difference, snapshot
-from hepcache.process.worker import forget, worker_cache
+from hepcache.fscache import difference, snapshot
+from hepcache.process.worker_state import forget, worker_state
 
 
 def read(path: str, columns: list[str], mode: str) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def read(path: str, columns: list[str], mode: str) -> dict[str, Any]:
     uses = difference(before, snapshot()).mounts
     record = runner.run_record
     assert record is not None
-    worker_cache().flush()
-    held = worker_cache().residency().values()
+    worker_state().cache.flush()
+    held = worker_state().cache.residency().values()
     return {
         "output": str(output),
         "cache": record.settings["cache"],

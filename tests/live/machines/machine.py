@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hepcache.bench.ports import free_port
+from hepcache_bench.ports import free_port
 
 from ..condor.lan import run, wait_until
 

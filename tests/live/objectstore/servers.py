@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.live.conftest import unable
 
-from hepcache.bench.object_servers import (
+from hepcache_bench.object_servers import (
     BUCKET,
     KEY,
     SECRET,

@@ -21,8 +21,7 @@ from tests.live.objectstore.servers import BUCKET, KEY, SECRET, Ceph, Gateway
 
 from hepcache.errors import ObjectMissingError
 from hepcache.objectstore import Store, open_store
-from hepcache.objectstore.ntuple import open_ntuple
-from hepcache.objectstore.rootfile import open_in_file
+from hepcache.rntuple import open_in_file, open_ntuple
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -182,8 +181,7 @@ def test_a_put_outlives_an_osd_that_is_killed(ceph: Ceph, tmp_path: Path, large:
         try:
             while client.poll() is None and len(listed(store)) < 3:
                 time.sleep(0.02)
-            ceph.osd.kill()
-            ceph.osd.start()
+            ceph.restart_osd()
             assert client.wait(timeout=300) == 0
         finally:
             client.kill()

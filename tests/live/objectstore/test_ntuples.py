@@ -16,11 +16,9 @@ from tests.live.objectstore.test_s3 import KEYS
 
 from hepcache.errors import ObjectDamagedError, ObjectMissingError
 from hepcache.objectstore import Store, open_store
-from hepcache.objectstore.metadata import load_metadata
-from hepcache.objectstore.ntuple import NTuple
-from hepcache.objectstore.sink import WriteOptions
-from hepcache.objectstore.upkeep import used_objects
-from hepcache.objectstore.writing import write_array
+from hepcache.rntuple import NTuple, WriteOptions, write_array
+from hepcache.rntuple.maintenance import used_objects
+from hepcache.rntuple.metadata import load_metadata
 
 
 def hepcache(*arguments: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,7 +74,7 @@ def test_an_osd_killed_in_mid_read_and_started_again(ceph: Ceph, tmp_path: Path)
     # Stopped in the middle of the vector read, then killed: its answers are lost.
     with ThreadPoolExecutor(1) as pool:
         ceph.osd.process.send_signal(signal.SIGSTOP)
-        reading = pool.submit(lambda: asyncio.run(store.read(REQUESTS)))
+        reading = pool.submit(lambda: store.begin(REQUESTS).result())
         ceph.osd.kill()
         assert not reading.done()
         ceph.osd.start()
@@ -91,14 +90,13 @@ def test_an_osd_that_stays_away_is_named(ceph: Ceph, tmp_path: Path) -> None:
         for call in (
             lambda: store.get("1"),
             lambda: store.put("2", b"x"),
-            lambda: asyncio.run(store.read([Request("1", 0, 10)] * 100)),
+            lambda: store.begin([Request("1", 0, 10)] * 100).result(),
         ):
             with pytest.raises(ObjectStoreError, match="do not answer") as caught:
                 call()
             assert caught.value.store == store.uri
     finally:
         # One OSD alone that only goes on may wait for its own lease for ever.
-        ceph.osd.kill()
-        ceph.osd.start()
+        ceph.restart_osd()
     again = open_store(ceph.uri(f"{tmp_path.name}/zee"))
     assert again.get("1") == DATA

@@ -14,14 +14,16 @@ import pytest
 from tests.live.conftest import unable
 
 from hepcache.objectstore import open_store
-from hepcache.objectstore.anchor import BELOW
-from hepcache.objectstore.export import get_file
-from hepcache.objectstore.ntuple import NTuple
-from hepcache.objectstore.objects import MAPPINGS
-from hepcache.objectstore.rootfile import open_in_file
-from hepcache.objectstore.sink import WriteOptions
-from hepcache.objectstore.transfer import put_files
-from hepcache.objectstore.writing import write_array
+from hepcache.rntuple import (
+    BELOW,
+    MAPPINGS,
+    NTuple,
+    WriteOptions,
+    get_file,
+    open_in_file,
+    put_files,
+    write_array,
+)
 
 pytestmark = pytest.mark.timeout(900)
 

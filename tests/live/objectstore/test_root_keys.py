@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.live.objectstore.test_root import events, in_root, root
-from tests.objectstore import rootlayout
-from tests.objectstore.standin import standin
+from tests.rntuple import rootlayout
 
-from hepcache.objectstore import open_store
-from hepcache.objectstore.metadata import load_metadata
-from hepcache.objectstore.sink import WriteOptions
-from hepcache.objectstore.writing import write_array
+from hepcache.rntuple import WriteOptions, ntuple_store, write_array
+from hepcache.rntuple.metadata import load_metadata
 
 __all__ = ["root"]  # the fixture
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def daos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
-    with standin(tmp_path_factory.mktemp("daos")) as library:
-        yield library
 
 
 @pytest.mark.parametrize("compression", ["zstd", "none"])
@@ -46,7 +36,7 @@ def test_root_would_find_every_page(
     in_root(root, "keys.py", values, "zee", tmp_path / "seen.json")
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert (seen["index"], seen["name"]) == (index, "zee")
-    metadata = load_metadata(open_store(f"daos://hep/{compression}/zee"))
+    metadata = load_metadata(ntuple_store(f"daos://hep/{compression}/zee"))
     assert seen["fields"] == list(metadata.schema.names)
     ours = [
         (cluster, column, elements, nbytes + 8)

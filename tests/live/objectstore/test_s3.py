@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -63,7 +62,7 @@ def right(found: list) -> bool:
 
 def test_a_server_that_is_busy_is_asked_again(behind: Store, proxy: FaultyProxy) -> None:
     proxy.choose = lambda method, path, count: "busy" if count <= 2 else None
-    assert right(asyncio.run(behind.read(REQUESTS)))
+    assert right(behind.begin(REQUESTS).result())
     behind.put("new", DATA)
     assert behind.get("new") == DATA
     assert proxy.faults > 2 * len(REQUESTS)
@@ -74,7 +73,7 @@ def test_a_server_that_stays_busy_is_named(behind: Store, proxy: FaultyProxy) ->
     for call in (
         lambda: behind.get("3"),
         lambda: behind.put("3", b"x"),
-        lambda: asyncio.run(behind.read([Request("3", 0, 1)])),
+        lambda: behind.begin([Request("3", 0, 1)]).result(),
     ):
         with pytest.raises(ObjectStoreError, match="SlowDown") as caught:
             call()
@@ -86,7 +85,7 @@ def test_an_answer_that_breaks_off_is_fetched_again(
     behind: Store, proxy: FaultyProxy, fault: str
 ) -> None:
     proxy.choose = lambda method, path, count: fault if count == 1 else None
-    assert right(asyncio.run(behind.read(REQUESTS)))
+    assert right(behind.begin(REQUESTS).result())
     assert behind.get("2") == DATA[2:]
     assert proxy.faults >= len(REQUESTS)
 
@@ -96,7 +95,7 @@ def test_an_answer_that_always_breaks_off_is_never_data(behind: Store, proxy: Fa
     for call in (
         lambda: behind.get("3"),
         lambda: behind.get_ranges("3", [5], [100]),
-        lambda: asyncio.run(behind.read([Request("3", 0, 1000)])),
+        lambda: behind.begin([Request("3", 0, 1000)]).result(),
     ):
         with pytest.raises(ObjectStoreError) as caught:
             call()
@@ -110,7 +109,7 @@ def test_an_object_that_was_truncated_at_the_server(
     with file.open("r+b") as handle:
         handle.truncate(1000)
     with pytest.raises(ObjectDamagedError) as caught:
-        asyncio.run(behind.read([Request("3", 0, 500), Request("3", 900, 200)]))
+        behind.begin([Request("3", 0, 500), Request("3", 900, 200)]).result()
     assert "byte 1000" in str(caught.value)
     with pytest.raises(ObjectDamagedError):
         behind.get_ranges("3", [2000], [10])
@@ -153,7 +152,7 @@ def test_a_server_killed_in_mid_read_and_started_again(
         killing = pool.submit(kill)
         patient = open_s3(behind.uri, concurrency=2, retries=12, retry_seconds=60)
         for _ in range(3):
-            assert right(asyncio.run(patient.read(REQUESTS)))
+            assert right(patient.begin(REQUESTS).result())
         killing.result()
     assert gone.is_set()
 
@@ -165,10 +164,10 @@ def test_a_server_that_is_gone_is_named_and_nothing_is_lost(
     try:
         hasty = open_s3(gateway.uri("any/zee"), retries=1)
         with pytest.raises(ObjectStoreError, match="can't be reached"):
-            asyncio.run(hasty.read([Request("1", 0, 1)]))
+            hasty.begin([Request("1", 0, 1)]).result()
     finally:
         gateway.start()
-    assert right(asyncio.run(behind.read(REQUESTS)))
+    assert right(behind.begin(REQUESTS).result())
 
 
 PUT = """

@@ -9,10 +9,10 @@ from coffea.nanoevents import BaseSchema
 from coffea.processor import IterativeExecutor, Runner
 from distributed import Client
 
-from hepcache.bench.columns import BENCHMARK_COLUMNS
+from hepcache.api import analyse
+from hepcache.bench.plan import BENCHMARK_COLUMNS
 from hepcache.bench.reading import ReadColumns
 from hepcache.report.summary import summarise
-from hepcache.session import analyse
 
 
 def main() -> None:

@@ -10,10 +10,12 @@ import time
 import awkward as ak
 import xxhash
 
-from hepcache.columns import TreeRef, UprootSource
-from hepcache.columns.column import to_entry
 from hepcache.errors import HepcacheError
-from hepcache.fileset.probe import probe
+from hepcache.formats.column import to_entry
+from hepcache.formats.registry import probe
+from hepcache.formats.source import TreeRef
+from hepcache.formats.ttree.source import UprootSource
+from hepcache.io import retry
 from hepcache.telemetry import ReadLog
 
 
@@ -31,6 +33,8 @@ def digest(columns: dict) -> str:
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
     url, options, part = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+    if len(sys.argv) > 4:
+        retry.RETRIES = int(sys.argv[4])
     try:
         record = probe(url, "Events", options=options)
         began = time.perf_counter()

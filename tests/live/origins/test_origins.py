@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 import uproot
-from tests.columns.conftest import write_tree
+from tests.formats.conftest import write_mixed_tree
 from tests.live.network import Network
 from tests.live.origins import servers
 from tests.live.origins.servers import KEY, SECRET, Server
@@ -31,12 +32,12 @@ def open_place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def files(open_place: Path) -> Path:
-    from hepcache.bench.columns import BENCHMARK_COLUMNS
-    from hepcache.bench.samples.nanoaod import write_nanoaod
+    from hepcache.bench.plan import BENCHMARK_COLUMNS
+    from hepcache.samples.nanoaod import write_nanoaod
 
     directory = open_place / "files"
     directory.mkdir()
-    write_tree(directory / "small.root", uproot.ZSTD(4))
+    write_mixed_tree(directory / "small.root", uproot.ZSTD(4))
     write_nanoaod(
         directory, events=6000, files=1, compression="zstd:1", cluster=1500,
         branches=BENCHMARK_COLUMNS, jobs=1,
@@ -162,3 +163,34 @@ def test_credentials_open_the_door_and_are_never_told(server: Server, files: Pat
         assert password not in json.dumps(found)
         if not opened:
             assert "401" in found["error"]
+
+
+# Others refuse a connection at once, and their libraries say so.
+@pytest.mark.parametrize("server", ["xrootd"], indirect=True)
+@pytest.mark.parametrize("when", ["before", "while reading"])
+def test_a_door_that_closes_is_one_error_within_the_promised_time(
+    server: Server, files: Path, when: str
+) -> None:
+    """At once before anything was read; later a request that is under way has its minute."""
+    path = files / "nano_0000.root"
+    command = [sys.executable, str(READING), server.url(path), json.dumps(server.options), "all"]
+    command.append("1")  # further attempt
+    server.network.shape("reader", "8mbit")
+    try:
+        if when == "before":
+            server.stop()
+        reader = server.network.start("reader", command, server.environment, stdout=-1, stderr=-3)
+        assert reader.stdout is not None
+        if when == "while reading":
+            assert reader.stdout.readline().startswith("read")
+            server.stop()
+        begin = time.monotonic()
+        rest = reader.communicate(timeout=240)[0]
+        took = time.monotonic() - begin
+    finally:
+        server.network.shape("reader", "40mbit")
+        server.start()
+    found = json.loads(rest.splitlines()[-1])
+    assert found["kind"] == ("BadFileError" if when == "before" else "OriginError")
+    assert "nano_0000.root" in found["error"]
+    assert took < (30 if when == "before" else 100), (took, found)

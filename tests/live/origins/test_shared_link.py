@@ -30,8 +30,8 @@ def place() -> Iterator[Path]:
 def test_cycles_of_unlike_hosts_that_share_an_origin(
     network: Network, debian: Callable[..., None], place: Path
 ) -> None:
-    from hepcache.bench.columns import BENCHMARK_COLUMNS
-    from hepcache.bench.samples.nanoaod import write_nanoaod
+    from hepcache.bench.plan import BENCHMARK_COLUMNS
+    from hepcache.samples.nanoaod import write_nanoaod
 
     files = place / "files"
     (path,) = write_nanoaod(
@@ -66,7 +66,7 @@ def test_cycles_of_unlike_hosts_that_share_an_origin(
                     "8786",
                     "--no-dashboard",
                     "--preload",
-                    "hepcache.placement.plugin",
+                    "hepcache.scheduling.plugin",
                 ],
                 common,
                 stdout=log,

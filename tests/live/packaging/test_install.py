@@ -72,6 +72,23 @@ def test_a_command_of_an_extra_ends_in_one_line(clean: Path, tmp_path: Path) -> 
     assert "Traceback" not in said
 
 
+def test_the_published_benchmark_ships_and_the_others_say_how_to_get_them(
+    clean: Path, tmp_path: Path
+) -> None:
+    command = clean.with_name("hepcache")
+    for arguments in (["bench"], ["bench", "list"]):
+        said = run(command, *arguments, cwd=tmp_path, fails=arguments == ["bench"])
+        assert "cycles" in said
+        assert "simulation" not in said
+        assert "pip install ./benchmarks" in said
+    said = run(command, "bench", "hot", cwd=tmp_path, fails=True)
+    assert "pip install ./benchmarks" in said
+    benchmarks = ROOT / "benchmarks"
+    uv = Path(sys.executable).with_name("uv")
+    run(uv, "pip", "install", "--quiet", "--python", clean, benchmarks, cwd=tmp_path)
+    assert "simulation" in run(command, "bench", "list", cwd=tmp_path)
+
+
 @pytest.mark.timeout(600)
 def test_the_demo_runs(clean: Path, tmp_path: Path) -> None:
     run(clean.with_name("hepcache"), "demo", "--events", "2000", "--cycles", "2", cwd=tmp_path)

@@ -22,7 +22,7 @@ from distributed import Client, LocalCluster
 
 from hepcache import analyse
 from hepcache.bench.reading import ReadColumns
-from hepcache.bench.simulation.cluster import published
+from hepcache_bench.simulation.cluster import published
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
@@ -60,7 +60,7 @@ def cluster(tmp_path: Path, hosts: dict[str, int]) -> Iterator[Asked]:
         dask.config.set(directory),
         Asked(
             n_workers=0, processes=False, protocol="tcp://", dashboard_address=None,
-            silence_logs=False, scheduler_kwargs={"preload": ["hepcache.placement.plugin"]},
+            silence_logs=False, scheduler_kwargs={"preload": ["hepcache.scheduling.plugin"]},
         ) as cluster,
     ):  # fmt: skip
         yield cluster
@@ -70,7 +70,7 @@ def start(cluster: Asked, hosts: dict[str, int], tmp_path: Path) -> subprocess.P
     cluster.scaled_at = time.time()
     asked = [f"{host}={slots}" for host, slots in hosts.items()]
     return subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("host.py"), cluster.scheduler_address,
+        [sys.executable, "-m", "hepcache_bench.scale_workers", cluster.scheduler_address,
          tmp_path, *asked],
         stdin=subprocess.PIPE,
         env={**os.environ, **QUIET, "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import uproot
 
-from hepcache.bench.columns import BENCHMARK_COLUMNS
-from hepcache.bench.samples.nanoaod import write_nanoaod
+from hepcache.bench.plan import BENCHMARK_COLUMNS
+from hepcache.samples.nanoaod import write_nanoaod
 
 # What examples/hh_bbll.py touches; the sample has more.
 COLUMNS = "genWeight,run,luminosityBlock,event,Electron_*,Muon_*,Jet_*,PuppiMET_*"

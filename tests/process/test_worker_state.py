@@ -1,0 +1,92 @@
+"""What a worker process keeps: its state is one, and knows the next chunks."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import dask.config
+from distributed import Client, Worker, get_worker
+
+from hepcache.process.chunk import Chunk
+from hepcache.process.dispatch import Batch, BatchFunction, task_keys
+from hepcache.process.worker import CachePlugin
+from hepcache.process.worker_state import WorkerState, forget, worker_state
+from hepcache.scheduling.workers import METRIC
+
+
+def chunk(number: int) -> Chunk:
+    return Chunk(
+        "d", "a.root", "Events", number, number + 1, uuid.UUID(int=1).bytes, {},
+        tag="t", validator="v", boundaries=(0, 100),
+    )  # fmt: skip
+
+
+def next_entries(item: Chunk) -> dict[str, list[tuple[int, list[int]]]]:
+    if item.entrystart == 0:
+        # The others are sent while this one runs.
+        while len(get_worker().state.ready) < 2:
+            time.sleep(0.01)
+    return {"next": [(item.entrystart, [one.entrystart for one in worker_state().upcoming(4)])]}
+
+
+def test_the_rest_of_the_batch_comes_first_then_what_waits() -> None:
+    groups = [(0, 1), (2, 3, 4), (5,)]
+    batches = [Batch(tuple(chunk(number) for number in group)) for group in groups]
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as client:
+        # As by the plugin: what is restricted is sent at once, not queued at the scheduler.
+        workers = list(client.scheduler_info()["workers"])
+        task = BatchFunction(next_entries, None, False, "0a", "topic")
+        futures = [
+            client.submit(task, batch, key=key, priority=-number, workers=workers)
+            for number, (batch, key) in enumerate(
+                zip(batches, task_keys("0a", [batch.items[0] for batch in batches]), strict=True)
+            )
+        ]
+        found = dict(pair for one in client.gather(futures) for pair in one["next"])
+    assert found[0] == [1, 2, 3, 4]
+    assert found[1] == [2, 3, 4, 5]
+    assert found[2] == [3, 4, 5]
+    assert found[5] == []
+
+
+def test_outside_a_worker_only_the_batch_is_known() -> None:
+    state = WorkerState()
+    assert state.upcoming() == []
+    with state.working_on(0, [chunk(1), chunk(2)]):
+        assert state.upcoming(1) == [chunk(1)]
+        others: list[int] = []
+        thread = threading.Thread(target=lambda: others.append(len(state.upcoming())))
+        thread.start()
+        thread.join()
+        assert others == [0]
+    assert state.upcoming() == []
+
+
+def test_a_worker_has_what_is_read() -> None:
+    assert hasattr(Worker, "get_current_task")
+
+
+def test_the_plugin_of_a_worker_has_the_state_of_its_process(tmp_path: Path) -> None:
+    with (
+        dask.config.set({"hepcache.cache.directory": str(tmp_path), "hepcache.host": "here"}),
+        Client(processes=False, n_workers=1, dashboard_address=None) as client,
+    ):
+        forget()
+        client.register_plugin(CachePlugin())
+
+        def report(dask_worker: Worker) -> dict[str, Any]:
+            plugin = dask_worker.plugins[CachePlugin.name]
+            assert plugin.state is worker_state()
+            return dict(dask_worker.metrics[METRIC](dask_worker))
+
+        (found,) = client.run(report).values()
+        forget()
+    assert found["host"] == "here"
+    assert found["holdings"] == ([], [], [], [])
+    assert found["working"] == []
