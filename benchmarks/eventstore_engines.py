@@ -16,20 +16,20 @@ import lmdb
 import numpy as np
 from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
-LEAVES, LEAF_BYTES, SINGLES, POINTS = 640, 294_400, 50_000, 20_000
+ROW_GROUPS, GROUP_BYTES, SINGLES, POINTS = 640, 294_400, 50_000, 20_000
 
 
 def sample() -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
     random = np.random.default_rng(1)
-    leaves = [
-        (b"c" + one.to_bytes(4, "big") + b"x" * 60, random.bytes(LEAF_BYTES))
-        for one in range(LEAVES)
+    row_groups = [
+        (b"c" + one.to_bytes(4, "big") + b"x" * 60, random.bytes(GROUP_BYTES))
+        for one in range(ROW_GROUPS)
     ]
     singles = [
         (b"o" + one.to_bytes(8, "big") + b"y" * 50, b"v" * 380)
         for one in random.permutation(SINGLES).tolist()
     ]
-    return leaves, singles
+    return row_groups, singles
 
 
 def groups(items: list[Any], size: int) -> Iterator[list[Any]]:
@@ -114,10 +114,12 @@ def timed(name: str, work: Callable[[], Any]) -> None:
 
 
 def measure(kind: Any, directory: Path) -> None:
-    leaves, singles = sample()
+    row_groups, singles = sample()
     name = kind.__name__
     engine = kind(directory)
-    timed(f"{name}: write leaves", lambda: [engine.write(one) for one in groups(leaves, 80)])
+    timed(
+        f"{name}: write row groups", lambda: [engine.write(one) for one in groups(row_groups, 80)]
+    )
     timed(f"{name}: write products", lambda: [engine.write(one) for one in groups(singles, 5000)])
     engine.close()
     drop_pages(directory)
@@ -125,14 +127,14 @@ def measure(kind: Any, directory: Path) -> None:
 
     def read() -> None:
         with engine.reading() as get:
-            for key, value in leaves:
+            for key, value in row_groups:
                 found = np.frombuffer(get(key), np.uint8).copy()
                 assert found[-1] == value[-1]
 
     def cut() -> None:
         with engine.reading() as get:
             for _ in range(5):
-                for key, _value in leaves:
+                for key, _value in row_groups:
                     np.frombuffer(get(key)[1000:1368], np.uint8).copy()
 
     def points() -> None:
@@ -140,9 +142,9 @@ def measure(kind: Any, directory: Path) -> None:
             for key, _value in singles[:POINTS]:
                 get(key)
 
-    timed(f"{name}: read leaves, cold", read)
-    timed(f"{name}: read leaves, warm", read)
-    timed(f"{name}: {5 * LEAVES} slices of a leaf", cut)
+    timed(f"{name}: read row groups, cold", read)
+    timed(f"{name}: read row groups, warm", read)
+    timed(f"{name}: {5 * ROW_GROUPS} slices of a row group", cut)
     timed(f"{name}: {POINTS} products", points)
     timed(f"{name}: scan of {SINGLES} keys", lambda: engine.scan(b"o"))
     engine.close()

@@ -1,0 +1,1 @@
+"""The selection of candidate slices: the published study's application, in both workflows."""
