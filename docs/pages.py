@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 from typer.main import get_command
 
-from hepcache.bench.frame import BENCHMARKS
+from hepcache.bench.frame import benchmarks
 from hepcache.cli.app import app
 from hepcache.cli.bench import benchmark_command
 
@@ -25,7 +25,7 @@ def cli_page() -> str:
 
 
 def _command(command: Any, name: str, depth: int) -> list[str]:
-    if name.startswith("hepcache bench ") and name.split()[-1] in BENCHMARKS:
+    if name.startswith("hepcache bench ") and name.split()[-1] in benchmarks():
         command = benchmark_command(name.split()[-1])
     lines = [] if depth == 1 else [f"{'#' * depth} {name}", ""]
     lines += [_plain(command.help), ""]

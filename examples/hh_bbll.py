@@ -54,11 +54,9 @@ class Processor(ProcessorABC):
         """Return histograms, cutflow and sums of weights of one chunk."""
         dataset = events.metadata["dataset"]
         weights = weights_of(events)
-        leptons = ak.concatenate([electrons_of(events), muons_of(events)], axis=1)
-        leptons = leptons[ak.argsort(leptons.pt, axis=1, ascending=False)]
-        jets = clean_jets(events, leptons)
-        b_jets = jets[btag_score(jets) > self.btag]
-        b_jets = b_jets[ak.argsort(b_jets.pt, axis=1, ascending=False)]
+        objects = objects_of(events)
+        leptons, jets = objects.leptons, objects.jets
+        b_jets = jets[jets.btag > self.btag]
         met = met_of(events)
 
         selection = PackedSelection()
@@ -110,6 +108,18 @@ def btag_score(jets: ak.Array) -> ak.Array:
     return jets[name]
 
 
+def objects_of(events: ak.Array) -> ak.Array:
+    """Return good leptons and the jets that are none of them, the hardest first.
+
+    It is most of the work: marked with ``hepcache.derived`` it is done once.
+    """
+    leptons = ak.concatenate([electrons_of(events), muons_of(events)], axis=1)
+    leptons = leptons[ak.argsort(leptons.pt, axis=1, ascending=False)]
+    jets = clean_jets(events, leptons)
+    jets = jets[ak.argsort(jets.pt, axis=1, ascending=False)]
+    return ak.zip({"leptons": leptons, "jets": jets}, depth_limit=1)
+
+
 def candidates(leptons: ak.Array, flavour: int) -> ak.Array:
     """Return what later steps need of leptons, the same for both flavours."""
     return ak.zip(
@@ -159,7 +169,19 @@ def clean_jets(events: ak.Array, leptons: ak.Array) -> ak.Array:
     jets = events.Jet
     jets = jets[(jets.pt > 25) & (abs(jets.eta) < 2.5)]
     near = jets.metric_table(leptons, axis=1)
-    return jets[ak.all(near > 0.4, axis=2)]
+    jets = jets[ak.all(near > 0.4, axis=2)]
+    return ak.zip(
+        {
+            "pt": jets.pt,
+            "eta": jets.eta,
+            "phi": jets.phi,
+            "mass": jets.mass,
+            "charge": ak.zeros_like(jets.pt),  # only what has a charge is added to leptons
+            "btag": btag_score(jets),
+        },
+        with_name="PtEtaPhiMCandidate",
+        behavior=jets.behavior,
+    )
 
 
 def fill(

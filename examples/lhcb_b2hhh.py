@@ -130,8 +130,8 @@ def _boost(kaon: np.ndarray, frame: np.ndarray, mass: np.ndarray) -> np.ndarray:
 
 def write(uri: str, events: int, mapping: str = "cluster", compression: str = "zstd") -> None:
     """Write a sample to a ROOT file or to an object store."""
-    from hepcache.objectstore.sink import Sink, WriteOptions
-    from hepcache.objectstore.store import is_store_uri
+    from hepcache.objectstore import is_store_uri
+    from hepcache.rntuple import Sink, WriteOptions
 
     step = 500_000
     parts = [min(step, events - start) for start in range(0, events, step)]
@@ -150,9 +150,8 @@ def write(uri: str, events: int, mapping: str = "cluster", compression: str = "z
 
 def arrays(uri: str) -> Iterator[ak.Array]:
     """Yield the branches that are needed, a part at a time, from a file or a store."""
-    from hepcache.objectstore.ntuple import open_ntuple
-    from hepcache.objectstore.rootfile import open_in_file
-    from hepcache.objectstore.store import is_store_uri
+    from hepcache.objectstore import is_store_uri
+    from hepcache.rntuple import open_in_file, open_ntuple
 
     with open_ntuple(uri) if is_store_uri(uri) else open_in_file(uri, TREE) as ntuple:
         yield from ntuple.iterate(READ, entries=500_000)

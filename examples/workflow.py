@@ -34,7 +34,7 @@ except ImportError as error:
     raise ImportError(f"{error}; it needs more: pip install 'hepcache[workflow]'") from error
 
 from hepcache import CycleReport, LocalCluster, analyse, load_fileset
-from hepcache.report.files import write_atomically
+from hepcache.io.atomic import write_atomically
 
 HERE = Path(__file__).resolve().parent
 
@@ -76,7 +76,7 @@ class Recompress(Step):
 
     def run(self) -> None:
         """Make those that are missing; every column is compared with the input."""
-        from hepcache.bench.recompress import recompress_files
+        from hepcache.formats.ttree.recompress import recompress_files
 
         paths = [Path(path) for path in self.files()[str(self.dataset)]]
         folder = Path(self.output().dir.path)
@@ -112,7 +112,7 @@ class Cycles(Step):
         """Run the cycles; the results appear when all are done."""
         from coffea.util import save
 
-        from hepcache.process.load import load_processor
+        from hepcache.process.named_processor import load_processor
 
         processor = load_processor(str(self.processor), json.loads(str(self.processor_args)))
         fileset = {

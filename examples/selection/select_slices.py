@@ -2,7 +2,7 @@
 
 The selection is the published study's: products are read, a record is built of
 them for every slice, every slice is tested, and the numbers of those accepted
-are reduced to one list. It lives in ``hepcache.bench.selection.candidates``;
+are reduced to one list. It lives in ``hepcache_bench.selection.candidates``;
 here it runs, instrumented with the published steps.
 
 Make some files, and select from them as it was done, a process per file::
@@ -25,11 +25,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hepcache.bench.selection.events import select_events
-from hepcache.bench.selection.files import select_files
-from hepcache.bench.selection.outcome import Selected
-from hepcache.bench.selection.trace import STEPS
 from hepcache.eventstore import connect
+from hepcache_bench.selection.events import select_events
+from hepcache_bench.selection.files import select_files
+from hepcache_bench.selection.outcome import Selected
+from hepcache_bench.selection.trace import STEPS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
