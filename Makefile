@@ -1,13 +1,18 @@
-# hepcache: make demo | test | test-live | lint | bench | docs
+# hepcache: make demo | test | test-oldest | test-newest | test-live | lint | bench | docs
 SHELL := /bin/bash
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 .DEFAULT_GOAL := help
 # Live tests with neither servers nor links of their own: two at a time.
-TOGETHER := $(addprefix tests/live/,compat hdf5 packaging schemas workflow)
+TOGETHER := $(addprefix tests/live/,compat hdf5 packaging workflow)
+# Rooms that stand on other packages, and what these tests need of what users install.
+ROOMS  := $(addprefix tests/,process scheduling formats compat upstream)
+EXTRAS := $(addprefix --extra ,dashboard examples hdf5 htcondor objects remote) --group test
+# What hepcache reaches into: a newer release of one of these is worth a run of its own.
+REACHED := awkward|coffea|dask|distributed|numba|numpy|uproot
 
-.PHONY: help setup demo test test-live lint bench docs pictures recorded lock clean
+.PHONY: help setup demo test test-oldest test-newest test-live lint bench docs pictures recorded lock clean newest
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -15,15 +20,19 @@ help: ## Show this list
 setup: $(VENV)/.ready ## Make .venv with hepcache and everything it needs
 
 # The lock makes every machine run the same versions; hepcache itself is editable.
-$(VENV)/.ready: requirements.lock pyproject.toml
+$(VENV)/.ready: requirements.lock pyproject.toml benchmarks/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hepcache needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: on Debian, run 'apt-get install python3-venv' as root"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep -o '^uv==[^ ;]*' requirements.lock)
-	@# uv is some ten times faster than pip; where it can't reach the registry as pip does, pip does it.
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.lock || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(call install,$(VENV),requirements.lock)
 	@touch $@
+
+# uv is some ten times faster than pip; where it can't reach the registry as pip does, pip does it.
+define install
+$(BIN)/uv pip install --quiet --python $(1)/bin/python -r $(2) || \
+  $(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2)
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable benchmarks
+endef
 
 demo: setup ## Make a NanoAOD sample, run five cycles, print the table, write the report
 	$(BIN)/hepcache demo --out out/demo
@@ -31,10 +40,35 @@ demo: setup ## Make a NanoAOD sample, run five cycles, print the table, write th
 test: setup ## Run the tests and the doctests, in minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
-test-live: setup ## Run the tests that take longer: many processes, real servers, pools and machines
+test-oldest: out/oldest/.ready ## Run the tests of what stands on other packages with their oldest versions
+	out/oldest/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(ROOMS)
+
+out/oldest/.ready: requirements.oldest pyproject.toml | setup
+	@command -v python3.11 > /dev/null || { echo "the oldest versions are those for Python 3.11: python3.11 is not there"; exit 1; }
+	@rm -rf out/oldest && python3.11 -m venv out/oldest
+	$(call install,out/oldest,requirements.oldest)
+	@touch $@
+
+test-newest: setup ## Run the same tests where there are newer versions than the lock's
+	@mkdir -p out && $(BIN)/uv pip compile --quiet --no-header --no-annotate --python $(BIN)/python $(EXTRAS) pyproject.toml -o out/newest.txt || \
+	  { echo "nothing tried: uv can't ask the registry for the newest versions"; exit 0; }; \
+	newer=$$(grep -E '^($(REACHED))==' out/newest.txt | grep -vxFf <(sed 's/ *;.*//' requirements.lock)); \
+	if [ -z "$$newer" ]; then echo "nothing tried: the lock has the newest versions"; exit 0; fi; \
+	echo "newer than the lock:" $$newer; $(MAKE) --no-print-directory newest
+
+newest:
+	@rm -rf out/newest && $(BIN)/python -m venv out/newest
+	$(call install,out/newest,out/newest.txt)
+	out/newest/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(ROOMS)
+
+test-live: setup ## Run the tests that take longer: real servers, pools, machines; ROOM=condor: one room's
+ifdef ROOM
+	$(BIN)/python -m pytest tests/live/$(ROOM)
+else
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(TOGETHER)
 	$(BIN)/python -m pytest tests/live $(addprefix --ignore=,$(TOGETHER))
+endif
 
 lint: setup ## Check style, types and import layers
 	$(BIN)/ruff format --check .
@@ -54,9 +88,11 @@ pictures: setup ## Make the documentation's screenshot anew, in a browser
 recorded: setup ## Execute the notebook about HTCondor anew, in a pool, and keep what it shows
 	HEPCACHE_RECORDED=$(CURDIR)/notebooks $(BIN)/python -m pytest tests/live/condor/test_notebook.py
 
-lock: ## Resolve requirements.lock anew from pyproject.toml
+lock: ## Resolve requirements.lock and requirements.oldest anew from pyproject.toml
 	$(PYTHON) -m venv out/lock && out/lock/bin/python -m pip install --quiet uv
 	out/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra docs --no-header --no-annotate pyproject.toml -o requirements.lock
+	@# What others ask for, whose newest versions are made for, or warn of, other companions.
+	out/lock/bin/uv pip compile --quiet --resolution lowest-direct --python-version 3.11 $(EXTRAS) --constraints <(printf '%s\n' 'click<8.2' 'mplhep<1' 'pandas<2.3' 'pyarrow<19' 'pyparsing<3.3') --no-header --no-annotate pyproject.toml -o requirements.oldest
 
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) out docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
