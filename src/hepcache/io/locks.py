@@ -12,7 +12,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
@@ -62,6 +62,11 @@ class ByteLocks:
     def close(self) -> None:
         """Give all locks back."""
         if self._descriptor >= 0:
+            # A process that was forked meanwhile has a copy of the descriptor, which would keep
+            # the locks as long as it lives; of length 0 are all.
+            with suppress(OSError):
+                everything = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, everything)
             os.close(self._descriptor)
             self._descriptor = -1
 
