@@ -135,3 +135,38 @@ def test_options() -> None:
     assert options.chunk_rows is None
     assert options.sort == ("run", "subrun")
     assert options.compress_from == 64 << 10
+
+
+def test_an_output_that_appends_make(files: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out.h5"
+    for file in files:
+        hdf5("concat", file, "-o", out, "--append", "--key", "evt", "--counts", "--jobs", 1)
+    assert "is equal to its 3 inputs" in hdf5("verify", out, *files, "--jobs", 1)
+    flat = tmp_path / "flat.h5"
+    hdf5("rechunk", out, "-o", flat, "--flat", "--chunk-size", "1", "--jobs", 1)
+    assert "is equal to its 3 inputs" in hdf5("verify", flat, *files, "--jobs", 1)
+    assert "events of" in hdf5("info", flat)
+
+
+def test_keys_of_several_datasets_in_some_groups(files: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "one.h5"
+    path.write_bytes(Path(files[0]).read_bytes())
+    key = "/spill/run,/spill/subrun,/spill/evt"
+    hdf5("add-key", path, "--key", key, "--key-groups", "nothing", "--jobs", 1)
+    with h5py.File(path) as file:
+        assert [group for group in file if "evt.seq" in file[group]] == ["spill"]
+    hdf5("add-key", path, "--key", key, "--counts", "--jobs", 1)
+    assert json.loads(hdf5("check", path, "--key", key, "--json"))["problems"] == {}
+    with h5py.File(path) as file:
+        assert all("evt.seq_cnt" in file[group] for group in file)
+
+
+def test_an_index(files: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "one.h5"
+    path.write_bytes(Path(files[0]).read_bytes())
+    with h5py.File(path, "r+") as file:
+        group = next(name for name in file if name != "spill" and len(file[name]["run"]))
+        file[f"{group}/cycle"] = [[3]] * len(file[group]["run"])
+    hdf5("add-index", path, f"/{group}/cycle")
+    with h5py.File(path) as file:
+        assert set(file["spill/cycle"][()].ravel().tolist()) == {3}

@@ -18,7 +18,7 @@ from hepcache.hdf5 import TableOptions
         {"compression": "none", "level": 3},
         {"chunk_rows": 0},
         {"memory_bytes": 1},
-        {"key": "spill/evt"},
+        {"key": "spill/"},
         {"attributes": "some"},
         {"compress_from": -1},
         {"effort": "great"},

@@ -22,23 +22,44 @@ hdf5 = typer.Typer(
     no_args_is_help=True,
 )
 
+_GROWS = 16.0  # a first batch is the first of many
+
 Effort = Literal["fast", "balanced", "small"]
 Inputs = Annotated[
     list[str], typer.Argument(help="Files, in order; NAME.txt or NAME.list holds one name a line.")
 ]
 Key = Annotated[
     str | None,
-    typer.Option(help="Dataset that tells events apart, such as evt: makes evt.seq everywhere."),
+    typer.Option(
+        help="What tells events apart, such as evt, or /spill/run,/spill/evt: makes evt.seq."
+    ),
+]
+KeyGroups = Annotated[
+    str | None, typer.Option(help="Only groups of such names get keys: 'rec.*,neutrino'.")
+]
+Counts = Annotated[
+    bool, typer.Option("--counts", help="Make evt.seq_cnt too: events and their rows.")
 ]
 Events = Annotated[str, typer.Option(help="Group that lists the events.")]
 Sort = Annotated[
-    str | None, typer.Option(help="Sort inputs by such datasets of the events: run,subrun.")
+    str | None, typer.Option(help="Sort inputs by datasets: run,subrun or /rec.hdr/cycle.")
 ]
 Compression = Annotated[str, typer.Option(help="gzip, zstd, blosc or none.")]
 Level = Annotated[int | None, typer.Option(help="Of the compression (default: by effort).")]
 ChunkRows = Annotated[int, typer.Option(min=0, help="Rows of a chunk; 0 keeps the input's.")]
 WideChunkRows = Annotated[
     int, typer.Option(min=0, help="The same for datasets of several values per row.")
+]
+ChunkSize = Annotated[
+    str | None, typer.Option(help="Size of a chunk, instead of rows: 1MiB; a number is in MiB.")
+]
+Grows = Annotated[
+    float | None,
+    typer.Option(
+        min=1,
+        help="How many times as many rows --append will make of it (default: 1; "
+        "16 if --append makes a new output).",
+    ),
 ]
 Contiguous = Annotated[bool, typer.Option("--contiguous", help="No chunks, no compression.")]
 CompressFrom = Annotated[str, typer.Option(help="Smaller datasets are not compressed.")]
@@ -89,8 +110,10 @@ def options_of(
     memory: str = "2GiB",
     compress_from: str = "0",
     sort: str | None = None,
+    key_groups: str | None = None,
     chunk_rows: int = 262_144,
     wide_chunk_rows: int = 128,
+    chunk_size: str | None = None,
     **others: Any,
 ) -> TableOptions:
     """Return options as the library has them."""
@@ -99,19 +122,26 @@ def options_of(
     from hepcache.hdf5 import TableOptions
 
     sizes: dict[str, Any] = {}
-    for name, value in (("memory_bytes", memory), ("compress_from", compress_from)):
+    written = {"memory_bytes": memory, "compress_from": compress_from}
+    if chunk_size is not None:
+        written["chunk_bytes"] = f"{chunk_size}MiB" if chunk_size.isdecimal() else chunk_size
+    for name, value in written.items():
         try:
             sizes[name] = int(parse_bytes(value))
         except ValueError as error:
             raise ConfigurationError(name, "bytes, such as 2GiB", value) from error
-    names = tuple(column.strip() for column in sort.split(",") if column.strip()) if sort else ()
     return TableOptions(
         **sizes,
         **others,
-        sort=names,
+        sort=_names(sort),
+        key_groups=_names(key_groups),
         chunk_rows=chunk_rows or None,
         wide_chunk_rows=wide_chunk_rows or None,
     )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 @contextmanager
@@ -202,12 +232,13 @@ def _line(done: Concatenated) -> str:
 def info(
     path: Annotated[Path, typer.Argument(help="The file.")],
     show_all: Annotated[bool, typer.Option("--all", help="Empty groups too.")] = False,
+    events: Events = "spill",
     as_json: Json = False,
 ) -> None:
-    """Show groups, datasets, how many are empty, and what the file's bytes are used for."""
+    """Show groups, datasets, bytes per event, and what the file's bytes are used for."""
     from hepcache.hdf5 import describe
 
-    found = describe(path).to_dict()
+    found = describe(path, events=events).to_dict()
     if as_json:
         typer.echo(jsonlib.dumps(found))
         return
@@ -216,18 +247,20 @@ def info(
 
     from hepcache.display import bytes_text, count_text
 
-    table = Table("group", "datasets", "empty", "rows", "raw", "stored", "ratio", "key")
+    table = Table()
+    table.add_column("group", min_width=14)
+    for title in ("datasets", "empty", "rows", "raw", "B/event", "stored", "key"):
+        table.add_column(title)
     for group in found["by_group"]:
         if group["rows"] or show_all:
-            stored = group["stored_bytes"]
             table.add_row(
                 group["name"],
                 count_text(group["datasets"]),
                 count_text(group["empty_datasets"]),
                 count_text(group["rows"]),
                 bytes_text(group["raw_bytes"]),
-                bytes_text(stored),
-                f"{group['raw_bytes'] / stored:.1f}" if stored else "",
+                f"{group['raw_bytes_per_event']:,.1f}" if found["events"] else "",
+                bytes_text(group["stored_bytes"]),
                 group["key"],
             )
     console = Console()
@@ -240,6 +273,12 @@ def info(
         f"{count_text(found['datasets'])} datasets, {count_text(found['empty_datasets'])} empty",
         soft_wrap=True,
     )
+    if found["events"]:
+        console.print(
+            f"{count_text(found['events'])} events of {found['raw_bytes_per_event']:,.1f} B, "
+            f"{found['stored_bytes_per_event']:,.1f} B stored",
+            soft_wrap=True,
+        )
 
 
 @hdf5.command()
@@ -247,12 +286,13 @@ def check(
     path: Annotated[Path, typer.Argument(help="A file with partition keys.")],
     key: Annotated[str, typer.Option(help="Of what they are made.")] = "evt",
     events: Events = "spill",
+    key_groups: KeyGroups = None,
     as_json: Json = False,
 ) -> None:
     """Check that partition keys never fall and name the events of their rows."""
     from hepcache.hdf5 import check_keys
 
-    found = check_keys(path, key=key, events=events)
+    found = check_keys(path, key=key, events=events, key_groups=_names(key_groups))
     bad = {key.name: key.problem for key in found if key.problem}
     right = f"{len(found)} keys, {sum(key.rows for key in found)} rows: all right"
     values = {"path": str(path), "keys": len(found)}
@@ -265,40 +305,40 @@ def verify(
         list[str], typer.Argument(metavar="OUT INPUTS...", help="The output, then its inputs.")
     ],
     key: Key = None,
-    events: Events = "spill",
+    events: Annotated[str | None, typer.Option(help="Group that lists the events.")] = None,
+    key_groups: KeyGroups = None,
     sort: Sort = None,
-    attributes: Attributes = "equal",
+    attributes: Annotated[
+        str | None, typer.Option(help="equal: must be the first input's; first: are not compared.")
+    ] = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Compare every bit of an output with its inputs, through HDF5's library alone."""
+    """Compare every bit of an output with its inputs, through HDF5's library alone.
+
+    The output knows with which options it was made; those that are given count instead.
+    """
     if len(inputs) < 2:
         raise typer.BadParameter("give the output and its inputs")
     files = listed(inputs[1:])
-    options = options_of(key=key, events=events, sort=sort, attributes=attributes)
-    bad = compared(inputs[0], files, options, jobs=jobs)
+    if attributes not in (None, "equal", "first"):
+        raise ConfigurationError("attributes", "equal or first", attributes)
+    given: dict[str, Any] = {"key": key, "events": events}
+    given["key_groups"] = _names(key_groups) or None
+    given["sort"] = _names(sort) or None
+    given["attributes"] = None if attributes is None else attributes == "equal"
+    bad = compared(inputs[0], files, jobs=jobs, **given)
     right = f"{inputs[0]} is equal to its {len(files)} inputs"
     values = {"path": inputs[0], "files": len(files)}
     concluded(values, bad, *([] if bad else [right]), json=as_json)
 
 
-def compared(
-    out: str, files: list[str], options: TableOptions, *, jobs: int | None
-) -> dict[str, str]:
+def compared(out: str, files: list[str], *, jobs: int | None, **given: Any) -> dict[str, str]:
     """Compare an output with its inputs, and show how far that is; return what differs."""
     from hepcache import hdf5 as rooms
 
     with watched() as progress:
-        return rooms.verify(
-            out,
-            files,
-            key=options.key,
-            events=options.events,
-            sort=options.sort,
-            attributes=options.attributes == "equal",
-            jobs=jobs,
-            progress=progress,
-        )
+        return rooms.verify(out, files, jobs=jobs, progress=progress, **given)
 
 
 @hdf5.command()
@@ -306,10 +346,13 @@ def concat(
     inputs: Inputs,
     out: Annotated[Path, typer.Option("--out", "-o", help="The output.")],
     append: Annotated[
-        bool, typer.Option("--append", help="Append to an output that exists, all or nothing.")
+        bool, typer.Option("--append", help="Append to an output, all or nothing, or make it.")
     ] = False,
+    grows: Grows = None,
     key: Key = None,
     events: Events = "spill",
+    key_groups: KeyGroups = None,
+    counts: Counts = False,
     sort: Sort = None,
     compression: Compression = "gzip",
     level: Level = None,
@@ -317,6 +360,7 @@ def concat(
     small: Annotated[bool, typer.Option("--small", help="Smaller, and slower.")] = False,
     chunk_rows: ChunkRows = 262_144,
     wide_chunk_rows: WideChunkRows = 128,
+    chunk_size: ChunkSize = None,
     contiguous: Contiguous = False,
     compress_from: CompressFrom = "0",
     shuffle: Shuffle = None,
@@ -354,6 +398,7 @@ def concat(
         effort=effort,
         chunk_rows=chunk_rows,
         wide_chunk_rows=wide_chunk_rows,
+        chunk_size=chunk_size,
         contiguous=contiguous,
         compress_from=compress_from,
         shuffle=shuffle,
@@ -361,11 +406,14 @@ def concat(
         memory=memory,
         key=key,
         events=events,
+        key_groups=key_groups,
+        counts=counts,
         sort=sort,
+        grows=grows or (_GROWS if append else 1.0),
     )
     files = listed(inputs)
     with workforce(scheduler) as executor, watched() as progress:
-        if append:
+        if append and out.exists():
             done = rooms.append(
                 files, out, options, executor=executor, jobs=jobs, progress=progress
             )
@@ -382,7 +430,7 @@ def concat(
             )
     bad = {}
     if verify_output:
-        bad = compared(str(out), files, options, jobs=jobs)
+        bad = compared(str(out), files, jobs=jobs, key=key)
     reported(done, json=json, problems=bad)
     if verify_output and not json:
         typer.echo(f"{out} is equal to its {len(files)} inputs")
@@ -391,17 +439,33 @@ def concat(
 @hdf5.command("add-key")
 def add_key(
     path: Annotated[Path, typer.Argument(help="The file; it is changed in place.")],
-    key: Annotated[str, typer.Option(help="Dataset that tells events apart.")] = "evt",
+    key: Annotated[str, typer.Option(help="What tells events apart.")] = "evt",
     events: Events = "spill",
+    key_groups: KeyGroups = None,
+    counts: Counts = False,
     jobs: Jobs = None,
     json: Json = False,
 ) -> None:
-    """Make a dataset such as evt.seq in every group, which numbers the events of its rows."""
+    """Make a dataset such as evt.seq in every group that lacks it: the event of every row."""
     from hepcache import hdf5 as rooms
 
-    options = rooms.TableOptions(key=key, events=events)
+    options = options_of(key=key, events=events, key_groups=key_groups, counts=counts)
     with watched() as progress:
         done = rooms.add_key(path, options, jobs=jobs, progress=progress)
+    reported(done, json=json)
+
+
+@hdf5.command("add-index")
+def add_index(
+    path: Annotated[Path, typer.Argument(help="The file; it is changed in place.")],
+    dataset: Annotated[str, typer.Argument(help="Dataset of one value, such as /rec.hdr/cycle.")],
+    events: Events = "spill",
+    json: Json = False,
+) -> None:
+    """Give the list of events a column of one value, of which keys can then be made."""
+    from hepcache import hdf5 as rooms
+
+    done = rooms.add_index(path, dataset, options_of(events=events))
     reported(done, json=json)
 
 
@@ -413,7 +477,14 @@ def rechunk(
     level: Level = None,
     chunk_rows: ChunkRows = 262_144,
     wide_chunk_rows: WideChunkRows = 128,
+    chunk_size: ChunkSize = None,
     contiguous: Contiguous = False,
+    flat: Annotated[
+        bool, typer.Option("--flat", help="Datasets of one value per row get one dimension.")
+    ] = False,
+    empty_as_scalars: Annotated[
+        bool, typer.Option("--empty-as-scalars", help="Datasets without rows become scalars.")
+    ] = False,
     compress_from: CompressFrom = "0",
     shuffle: Shuffle = None,
     memory: Memory = "2GiB",
@@ -429,7 +500,10 @@ def rechunk(
         level=level,
         chunk_rows=chunk_rows,
         wide_chunk_rows=wide_chunk_rows,
+        chunk_size=chunk_size,
         contiguous=contiguous,
+        flat=flat,
+        empty_as_scalars=empty_as_scalars,
         compress_from=compress_from,
         shuffle=shuffle,
         memory=memory,

@@ -12,7 +12,7 @@ except ImportError as error:
         f"{error}; HDF5 files need more packages: pip install 'hepcache[hdf5]'"
     ) from error
 
-from hepcache.hdf5.append import add_key, append, recover_output
+from hepcache.hdf5.append import add_index, add_key, append, recover_output
 from hepcache.hdf5.concat import concatenate
 from hepcache.hdf5.inspect import FileInfo, GroupInfo, KeyCheck, check_keys, describe, verify
 from hepcache.hdf5.model import Concatenated, Progress, TableOptions
@@ -29,6 +29,7 @@ __all__ = [
     "KeyCheck",
     "Progress",
     "TableOptions",
+    "add_index",
     "add_key",
     "append",
     "check_keys",

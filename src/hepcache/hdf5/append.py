@@ -8,8 +8,11 @@ from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from h5py import h5t
+from numpy.typing import NDArray
 
 from hepcache.errors import ConfigurationError, TableFileError
 from hepcache.hdf5.concat import check_names, plan_output
@@ -25,7 +28,9 @@ from hepcache.hdf5.inputs import (
 )
 from hepcache.hdf5.journal import PendingOutput
 from hepcache.hdf5.key_tasks import SpooledKeys, key_groups
+from hepcache.hdf5.keys import expand_runs
 from hepcache.hdf5.model import (
+    Column,
     Concatenated,
     Int64Array,
     Progress,
@@ -34,7 +39,7 @@ from hepcache.hdf5.model import (
     no_progress,
 )
 from hepcache.hdf5.output import OutputFile, WriteContext, fill_output, writing
-from hepcache.hdf5.plan import Plan
+from hepcache.hdf5.plan import Plan, make_plan
 from hepcache.hdf5.rows import ColumnLayout, RowReader, StoredColumn, read_integers
 
 _NEW_SUPERBLOCK = 2
@@ -89,7 +94,9 @@ def append(
             # It grows meanwhile; what was surveyed of it stays.
             tables[0] = replace(tables[0], size=-1)
             equal = options.attributes == "equal"
-            matched = _sort_new(match_files(tables, key=options.key, attributes=equal), options)
+            matched = _sort_new(
+                match_files(tables, key=options.key_name, attributes=equal), options
+            )
         with context.done.timed("keys"):
             plan, keys = _plan_append(matched, context)
         _change(plan, keys, context, OutputFile.extend)
@@ -104,7 +111,7 @@ def add_key(
     jobs: int | None = None,
     progress: Progress = no_progress,
 ) -> Concatenated:
-    """Add partition keys to a file, in place.
+    """Add partition keys to a file, in place; what it has of them stays.
 
     Parameters
     ----------
@@ -112,7 +119,8 @@ def add_key(
         One input, or a concatenation of many whose list of events tells runs
         and subruns apart.
     options
-        ``key`` and ``events`` say of what keys are made; by default of ``/spill/evt``.
+        ``key`` and ``events`` say of what keys are made, by default of ``/spill/evt``;
+        ``key_groups`` which groups get them, and ``counts`` whether rows are counted.
     executor, jobs, progress
         As in :func:`~hepcache.hdf5.concatenate`.
 
@@ -121,25 +129,135 @@ def add_key(
     ConfigurationError
         No key was named.
     TableFileError
-        The file can't be read or written, or has such keys.
+        The file can't be read or written, or has all of this already.
     TableMismatchError
-        Keys can't be made; every group concerned is named.
+        Keys can't be made, or those that are there are not those of their rows; every
+        group concerned is named.
     """
     options = options or TableOptions(key="evt")
-    if options.key is None:
+    key = options.event_key
+    if key is None:
         raise ConfigurationError("key", "the name of a dataset, such as evt", None)
     name = os.fspath(path)
     with writing(name, 1, options, executor, jobs, progress) as context:
         context.pending.recover()
         tables = survey_all([name], context.executor)
-        matched = match_files([replace(tables[0], size=-1)], key=options.key)
-        if matched.keys:
-            there = display_path(matched.keys[0].path)
-            raise TableFileError(name, f"has partition keys already ({there})")
+        matched = match_files([replace(tables[0], size=-1)], key=key.name)
         with context.done.timed("keys"):
             plan, keys = plan_output(matched, context, virtual=True)
+            assert keys is not None
+            try:
+                plan = _plan_missing(plan, keys, matched, context)
+            except BaseException:
+                keys.close()
+                raise
         _change(plan, keys, context, OutputFile.create_keys)
     return context.done
+
+
+def _plan_missing(plan: Plan, keys: SpooledKeys, inputs: Inputs, context: WriteContext) -> Plan:
+    """Leave out of a plan the keys and counts that are there, which must be right."""
+    options = context.options
+    path = inputs.tables[0].path
+    key = options.event_key
+    assert key is not None
+    event_group, _ = key_groups(inputs, key)
+    there = {column.group for column in inputs.keys}
+    wrong = {
+        f"{path}: {display_path(inputs.schema.groups[group].path)}/{key.sequence}": (
+            "is not the key of its rows; remove it first"
+        )
+        for group, values in _existing_keys(inputs, event_group).items()
+        if group in keys.groups and not np.array_equal(values, expand_runs([keys(0, group)]))
+    }
+    raise_problems(wrong)
+    groups = [group for group in keys.groups if group not in there]
+    counted = {column.group for column in inputs.counts}
+    count_groups = set(plan.counted) - counted
+    if not groups and not count_groups:
+        raise TableFileError(
+            path, f"has partition keys already ({display_path(inputs.keys[0].path)})"
+        )
+    missing = make_plan(inputs, options, key_groups=groups, virtual=True)
+    names = {group: name for group, name in plan.counted.items() if group in count_groups}
+    return replace(missing, counted=names)
+
+
+def add_index(
+    path: str | os.PathLike[str],
+    dataset: str,
+    options: TableOptions | None = None,
+    *,
+    executor: Executor | DaskClient | None = None,
+    jobs: int | None = None,
+    progress: Progress = no_progress,
+) -> Concatenated:
+    """Give the group that lists the events another column, of one value, in place.
+
+    Some datasets that tell events of several files apart, as ``cycle``, are not in the list of
+    events of each file; keys can be made of them only if they are.
+
+    Parameters
+    ----------
+    path
+        One input, in which the dataset has one value.
+    dataset
+        Full name of a dataset, such as ``/rec.hdr/cycle``, whose value it is.
+    options
+        ``events`` says which group lists the events.
+    executor, jobs, progress
+        As in :func:`~hepcache.hdf5.concatenate`.
+
+    Raises
+    ------
+    TableFileError
+        The file can't be read or written; there is no such dataset, it has several values or
+        none, or the list of events has such a column.
+    """
+    options = options or TableOptions()
+    name = os.fspath(path)
+    with writing(name, 1, options, executor, jobs, progress) as context:
+        context.pending.recover()
+        tables = survey_all([name], context.executor)
+        inputs = match_files([replace(tables[0], size=-1)], keep_keys=True)
+        column, value = _only_value(inputs, dataset.strip("/").encode())
+        group = options.event_group.encode()
+        paths = [found.path for found in inputs.schema.groups]
+        if group not in paths[1:]:
+            raise TableFileError(name, f"has no group {display_path(group)}")
+        added = group + b"/" + column.name
+        if added in inputs.schema.numbers():
+            raise TableFileError(name, f"has {display_path(added)} already")
+        count = int(inputs.rows[0, paths.index(group)])
+        rows = np.repeat(value, count, axis=0)
+        plan = replace(make_plan(inputs, options, virtual=True), counted={})
+        _change(
+            plan,
+            None,
+            context,
+            lambda output: output.add_column(group, column.name, column.type, rows),
+        )
+        context.done.datasets += 1
+    return context.done
+
+
+def _only_value(inputs: Inputs, path: bytes) -> tuple[Column, NDArray[Any]]:
+    """Return a dataset and its only value, as one row."""
+    name = inputs.tables[0].path
+    number = inputs.schema.numbers().get(path)
+    if number is None or inputs.schema.columns[number].rank < 1:
+        raise TableFileError(name, f"has no dataset {display_path(path)} of rows")
+    stored = inputs.stored_column(0, number)
+    column = stored.layout.column
+    length = int(inputs.rows[0, column.group])
+    if column.variable or not length:
+        why = "holds values of variable length" if column.variable else "has no rows"
+        raise TableFileError(name, f"{display_path(path)} {why}, so there is no value to take")
+    with closing(RowReader(inputs.source(0))) as reader:
+        raw = reader.rows(stored, 0, length).reshape(length, column.row_bytes)
+    if (raw != raw[0]).any():
+        raise TableFileError(name, f"{display_path(path)} holds several values, not one")
+    return column, raw[:1].view(h5t.decode(column.type).dtype).reshape(1, *column.tail)
 
 
 def recover_output(path: str | os.PathLike[str]) -> None:
@@ -227,14 +345,13 @@ def _plan_append(inputs: Inputs, context: WriteContext) -> tuple[Plan, SpooledKe
     raise_problems({f"{path}: {where}": why for where, why in _not_extensible(inputs).items()})
     options = context.options
     existing_keys = None
-    if options.key is not None:
-        event_group, groups = key_groups(inputs, options.key, options.event_group)
-        columns = {column.group: column for column in inputs.keys}
-        missing = [group for group in groups if group not in columns]
-        if missing:
-            where = display_path(inputs.schema.groups[missing[0]].path)
+    key = options.event_key
+    if key is not None:
+        event_group, _ = key_groups(inputs, key)
+        if event_group not in {column.group for column in inputs.keys}:
             raise TableFileError(
-                path, f"{where} has no partition keys; add them first with hepcache hdf5 add-key"
+                path,
+                f"/{key.group} has no partition keys; add them first with hepcache hdf5 add-key",
             )
         existing_keys = _existing_keys(inputs, event_group)
     storages = {column.path: column.storage for column in (*inputs.schema.columns, *inputs.keys)}

@@ -121,7 +121,7 @@ def _copies(task: ChunkTask) -> Iterator[tuple[int, FinishedChunk]]:
         layout = task.layouts[kind]
         if not wanted.copy or not wanted.whole:
             continue
-        if layout.storage.chunk != (wanted.rows, *job.column.tail):
+        if layout.storage.chunk != (wanted.rows, *layout.column.tail):
             continue
         if filter_numbers(layout.storage.filters) != filter_numbers(wanted.encoding.filters):
             continue

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import xxhash
 
 from hepcache import __version__
@@ -16,11 +20,19 @@ from hepcache.hdf5.inputs import (
     Inputs,
     match_files,
     raise_problems,
+    read_record,
     same_files,
     sort_inputs,
     survey_all,
 )
-from hepcache.hdf5.key_tasks import SpooledKeys, find_all_keys, groups_without_key, key_groups
+from hepcache.hdf5.key_tasks import (
+    SpooledKeys,
+    chosen_groups,
+    find_all_keys,
+    groups_without_key,
+    key_groups,
+)
+from hepcache.hdf5.keys import count_rows, runs_of_keys
 from hepcache.hdf5.model import (
     Concatenated,
     Int64Array,
@@ -31,6 +43,7 @@ from hepcache.hdf5.model import (
 )
 from hepcache.hdf5.output import OutputFile, WriteContext, fill_output, writing
 from hepcache.hdf5.plan import Plan, make_plan
+from hepcache.hdf5.rows import RowReader, read_integers
 
 
 def concatenate(
@@ -115,15 +128,30 @@ def join_files(
     with context.done.timed("survey"):
         tables = survey_all(paths, context.executor, progress=surveyed)
         equal = options.attributes == "equal"
-        inputs = match_files(tables, key=options.key, attributes=equal, keep_keys=keep_keys)
+        inputs = match_files(tables, key=options.key_name, attributes=equal, keep_keys=keep_keys)
         inputs = sort_inputs(inputs, options)
     with context.done.timed("keys"):
         plan, keys = plan_output(inputs, context, virtual=virtual)
+    if keep_keys:
+        plan = replace(plan, record={**read_record(paths[0]), **plan.record})
+    counts = None
+    if keep_keys and inputs.counts:
+        plan = replace(plan, counted={count.group: count.name for count in inputs.counts})
+        counts = partial(_counts_of, inputs)
     try:
-        write_output(plan, keys, context, restart=restart)
+        write_output(plan, keys, context, restart=restart, counts=counts)
     finally:
         if keys is not None:
             keys.close()
+
+
+def _counts_of(inputs: Inputs, group: int) -> Int64Array:
+    """Return the rows of every event of a group, from the keys that the first file has."""
+    (path,) = (count.path for count in inputs.counts if count.group == group)
+    stored = inputs.stored_column(0, inputs.schema.numbers()[path.removesuffix(b"_cnt")])
+    with closing(RowReader(inputs.source(0))) as reader:
+        (keys,) = read_integers(reader, [stored])
+    return count_rows([(runs_of_keys(keys.astype(np.int64)), 0)])
 
 
 def check_names(paths: Sequence[str], out: str | os.PathLike[str]) -> None:
@@ -155,13 +183,18 @@ def plan_output(
     storage of its columns and its keys.
     """
     options = context.options
-    if options.key is None:
+    key = options.event_key
+    if key is None:
         return make_plan(inputs, options, existing=storages, virtual=virtual), None
-    event_group, groups = key_groups(inputs, options.key, options.event_group)
-    context.done.without_key = groups_without_key(inputs, groups)
+    event_group, able = key_groups(inputs, key)
+    if existing_keys is None:
+        groups = chosen_groups(inputs, able, event_group, options.key_groups)
+    else:  # as the earlier output has them
+        groups = [column.group for column in inputs.keys]
+    context.done.without_key = groups_without_key(inputs, able)
     keys = find_all_keys(
         inputs,
-        options.key,
+        key,
         event_group,
         groups,
         context.executor,
@@ -173,7 +206,12 @@ def plan_output(
 
 
 def write_output(
-    plan: Plan, keys: SpooledKeys | None, context: WriteContext, *, restart: bool
+    plan: Plan,
+    keys: SpooledKeys | None,
+    context: WriteContext,
+    *,
+    restart: bool,
+    counts: Callable[[int], Int64Array] | None = None,
 ) -> None:
     """Write the hidden output, or the rest of it, and give it its name."""
     pending = context.pending
@@ -192,7 +230,15 @@ def write_output(
 
     prepare = None if resumed else output.create
     try:
-        fill_output(output, keys, context, prepare=prepare, checkpoint=checkpoint, resumed=resumed)
+        fill_output(
+            output,
+            keys,
+            context,
+            prepare=prepare,
+            checkpoint=checkpoint,
+            resumed=resumed,
+            counts=counts,
+        )
     except BaseException:
         output.abandon()
         if not pending.job.exists():

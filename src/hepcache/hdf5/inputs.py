@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,17 @@ from hepcache.errors import HepcacheError, TableFileError, TableMismatchError
 from hepcache.hdf5.executors import map_unordered, worker_count
 from hepcache.hdf5.format.classic import ClassicTables
 from hepcache.hdf5.format.filters import reading
-from hepcache.hdf5.format.library import elsewhere, fixed_digests, library_tables, open_library
+from hepcache.hdf5.format.library import (
+    attribute_digests,
+    elsewhere,
+    library_tables,
+    open_library,
+    value_digests,
+)
 from hepcache.hdf5.format.mapped import BUSY, MappedFile, UnsupportedLayoutError
 from hepcache.hdf5.format.sources import Sources, changed_sources
 from hepcache.hdf5.model import (
+    OPTIONS_RECORD,
     Column,
     FileTables,
     Int64Array,
@@ -32,7 +41,7 @@ from hepcache.hdf5.model import (
     TableOptions,
     display_path,
 )
-from hepcache.hdf5.rows import ColumnLayout, RowReader, Source, StoredColumn, read_integers
+from hepcache.hdf5.rows import ColumnLayout, RowReader, Source, StoredColumn
 
 # What h5py and numpy raise over damaged files, apart from errors of the system.
 _UNREADABLE = (
@@ -46,6 +55,7 @@ _UNREADABLE = (
     UnsupportedLayoutError,
 )
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+COUNT_SUFFIX = b".seq_cnt"
 _FILES_AT_ONCE = 64
 
 
@@ -66,33 +76,50 @@ def survey(path: str, *, direct: bool = True) -> FileTables:
 def _survey_directly(path: str) -> FileTables:
     file = MappedFile(path)
     tables = ClassicTables(file)
-    fixed: dict[bytes, bytes] = {}
-    if tables.special:
+    found = _file_tables(path, file.size, file.mtime_ns, tables.digest, tables.lengths)
+    attributes = tables.attributes()
+    scalars = tables.scalars()
+    values: Mapping[bytes, bytes] = {}
+    if scalars or attributes is None:
         with closing(open_library(path)) as opened:
-            fixed = fixed_digests(opened, tables.special)
-    found = _file_tables(path, file.size, file.mtime_ns, tables.digest, tables.lengths, fixed)
-    return replace(found, direct=True, addresses=tables.addresses[found.filled])
+            values = value_digests(opened, scalars)
+            if attributes is None:
+                attributes = _attributes_digest(opened, tables.schema())
+    return replace(
+        found,
+        direct=True,
+        addresses=tables.addresses[found.filled],
+        attributes=attributes,
+        values=values,
+    )
+
+
+def _attributes_digest(opened: Any, schema: Schema) -> bytes:
+    """Return a digest of all attributes of a file, empty if it has none."""
+    digests = attribute_digests(opened, schema.paths())
+    return (
+        b"library" + xxhash.xxh3_128_digest(repr(sorted(digests.items())).encode())
+        if digests
+        else b""
+    )
 
 
 def _survey_by_library(path: str) -> FileTables:
     with closing(open_library(path)) as opened:
         status = os.stat(path)  # noqa: PTH116 - a plain path in workers
         schema, lengths = library_tables(opened)
-        fixed = fixed_digests(opened, schema.paths())
+        attributes = _attributes_digest(opened, schema)
+        scalars = [column.path for column in schema.columns if column.rank < 1]
+        values = value_digests(opened, scalars)
         sources = Sources(hold=False)
         sources.require(opened, elsewhere(schema.columns))
     digest = b"library" + xxhash.xxh3_128(repr(schema).encode()).digest()
-    found = _file_tables(path, status.st_size, status.st_mtime_ns, digest, lengths, fixed)
-    return replace(found, sources=sources.files)
+    found = _file_tables(path, status.st_size, status.st_mtime_ns, digest, lengths)
+    return replace(found, attributes=attributes, values=values, sources=sources.files)
 
 
 def _file_tables(
-    path: str,
-    size: int,
-    mtime_ns: int,
-    digest: bytes,
-    lengths: Int64Array,
-    fixed: dict[bytes, bytes],
+    path: str, size: int, mtime_ns: int, digest: bytes, lengths: Int64Array
 ) -> FileTables:
     filled = np.flatnonzero(lengths > 0)
     addresses = np.zeros(len(filled), np.int64)
@@ -106,7 +133,8 @@ def _file_tables(
         filled,
         lengths[filled],
         addresses,
-        fixed,
+        b"",
+        {},
     )
 
 
@@ -150,6 +178,14 @@ def sources_of(file: h5py.File) -> tuple[str, ...]:
     with closing(Sources(hold=False)) as sources:
         sources.require(file.id, _dataset_paths(file))
         return tuple(sorted(source.path for source in sources.files))
+
+
+def read_record(path: str) -> dict[str, Any]:
+    """Return the unusual options with which an output was made, as it tells; none by default."""
+    with translate_read_errors(path), closing(open_library(path)) as opened:
+        text = h5py.File(opened).attrs.get(OPTIONS_RECORD, "{}")
+        found: dict[str, Any] = json.loads(text)
+        return found
 
 
 def _dataset_paths(file: h5py.File) -> list[bytes]:
@@ -217,10 +253,11 @@ def _share_equal(tables: FileTables, shared: dict[Any, Any]) -> FileTables:
     """Return the same tables; of parts that are equal in thousands of files, keep one."""
     digest = xxhash.xxh3_128_digest(tables.filled.tobytes())
     filled = shared.setdefault(digest, tables.filled)
-    fixed = shared.get("fixed")
-    if fixed != tables.fixed:
-        fixed = shared["fixed"] = tables.fixed
-    return replace(tables, filled=filled, fixed=fixed)
+    attributes = shared.setdefault(tables.attributes, tables.attributes)
+    values = shared.get("values")
+    if values != tables.values:
+        values = shared["values"] = tables.values
+    return replace(tables, filled=filled, attributes=attributes, values=values)
 
 
 def raise_problems(problems: Mapping[str, str], files: Mapping[str, str] | None = None) -> None:
@@ -292,6 +329,7 @@ class Inputs:
     variants: Sequence[Variant]
     rows: Int64Array
     keys: Sequence[Column]  # partition keys that the first file has
+    counts: Sequence[Column]  # of rows by event, beside these
     starts: Int64Array | None = None
 
     def source(self, file: int) -> Source:
@@ -337,34 +375,39 @@ def match_files(
     key: str | None = None,
     attributes: bool = True,
     keep_keys: bool = False,
+    reshaped: bool = False,
 ) -> Inputs:
     """Compare files with the first of them; errors name every place where they do not fit.
 
     Partition keys made of the column ``key`` are left out. With ``keep_keys`` they are
-    columns like others; else keys of other columns are refused. ``attributes`` tells
-    whether these must be equal too.
+    columns like others; else keys of other columns are refused. Counts of rows by event, which
+    have another length than their group, are always left out. ``attributes`` tells
+    whether these must be equal too. With ``reshaped``, datasets of one value per row may have
+    fewer dimensions than the first file's, and empty ones none.
     """
     first = read_schema(tables[0])
-    schema, keys = _without_keys(first, key)
-    left_out = frozenset(column.path for column in keys)
+    schema, keys, counts = _without_keys(first, key)
+    left_out = frozenset(column.path for column in (*keys, *counts))
     matched: dict[bytes, tuple[Variant | None, dict[str, str]]] = {}
     unfit = _references(schema) | ({} if key or keep_keys else _stray_keys(schema))
     problems = {f"{tables[0].path}: {where}": why for where, why in unfit.items()}
     variants = []
     rows = []
     group_rows = _GroupRows(schema)
+    compared = _ComparedAttributes(tables[0], schema)
     for file in tables:
         if file.digest not in matched:
             own = first if file is tables[0] else read_schema(file)
-            _, own_keys = _without_keys(own, key)
-            ignored = left_out | {column.path for column in own_keys}
-            matched[file.digest] = _match_schema(schema, own, ignored)
+            _, own_keys, own_counts = _without_keys(own, key)
+            ignored = left_out | {column.path for column in (*own_keys, *own_counts)}
+            matched[file.digest] = _match_schema(schema, own, ignored, reshaped=reshaped)
         variant, found = matched[file.digest]
         found = dict(found)
         if variant is not None:
             lengths, uneven = group_rows.of(variant, file)
             found |= uneven
-            found |= _fixed_problems(tables[0], file, schema, attributes=attributes)
+            found |= _value_problems(tables[0], file, schema)
+            found |= compared.problems(file) if attributes else {}
             variants.append(variant)
             rows.append(lengths)
         problems |= {f"{file.path}: {where}": why for where, why in found.items()}
@@ -372,18 +415,20 @@ def match_files(
     # Of thousands of files, each with ten thousand datasets, only addresses are kept.
     none = np.zeros(0, np.int64)
     slim = [replace(file, lengths=none) for file in tables]
-    return Inputs(schema, slim, variants, np.stack(rows), keys)
+    return Inputs(schema, slim, variants, np.stack(rows), keys, counts)
 
 
-def _without_keys(schema: Schema, key: str | None) -> tuple[Schema, list[Column]]:
-    """Return the schema without partition keys of a column, and these."""
-    if key is None:
-        return schema, []
-    name = f"{key}.seq".encode()
-    kept = tuple(column for column in schema.columns if column.name != name)
-    return Schema(schema.groups, kept), [
-        column for column in schema.columns if column.name == name
-    ]
+def _without_keys(schema: Schema, key: str | None) -> tuple[Schema, list[Column], list[Column]]:
+    """Return the schema without partition keys of a column and counts of rows, and these."""
+    name = None if key is None else f"{key}.seq".encode()
+    keys: list[Column] = []
+    counts: list[Column] = []
+    kept: list[Column] = []
+    for column in schema.columns:
+        is_count = column.name.endswith(COUNT_SUFFIX) and column.tail == (2,)
+        where = counts if is_count else keys if column.name == name else kept
+        where.append(column)
+    return Schema(schema.groups, tuple(kept)), keys, counts
 
 
 def key_of(schema: Schema, event_group: str) -> str | None:
@@ -420,7 +465,7 @@ def _references(schema: Schema) -> dict[str, str]:
 
 
 def _match_schema(
-    reference: Schema, other: Schema, ignored: frozenset[bytes]
+    reference: Schema, other: Schema, ignored: frozenset[bytes], *, reshaped: bool
 ) -> tuple[Variant | None, dict[str, str]]:
     """Compare a file's schema with the first file's; return what is wrong by object."""
     wanted_groups = {group.path for group in reference.groups}
@@ -435,7 +480,11 @@ def _match_schema(
     }
     problems = {display_path(path): why for why, paths in differences.items() for path in paths}
     for path in wanted.keys() & found.keys():
-        why = _column_problem(reference.columns[wanted[path]], other.columns[found[path]])
+        expected = reference.columns[wanted[path]]
+        column = other.columns[found[path]]
+        if reshaped and _is_reshaped(expected, column):
+            column = column._replace(rank=expected.rank, tail=expected.tail)
+        why = _column_problem(expected, column)
         if why:
             problems[display_path(path)] = why
     if problems:
@@ -443,6 +492,12 @@ def _match_schema(
     order = np.array([wanted.get(column.path, -1) for column in other.columns], dtype=np.int64)
     storages = tuple(other.columns[found[path]].storage for path in wanted)
     return Variant(order, storages), {}
+
+
+def _is_reshaped(wanted: Column, found: Column) -> bool:
+    """Tell whether a dataset has fewer dimensions, as the options of outputs allow."""
+    flat = found.rank == 1 and prod(wanted.tail) == 1
+    return wanted.rank > 0 and (flat or found.rank == 0)
 
 
 def _column_problem(wanted: Column, found: Column) -> str:
@@ -503,29 +558,46 @@ class _GroupRows:
         return rows, problems
 
 
-def _fixed_problems(
-    reference: FileTables, other: FileTables, schema: Schema, *, attributes: bool
-) -> dict[str, str]:
-    """Return the objects whose attributes or scalar value are not those of the first file.
-
-    Without ``attributes`` only scalar values matter.
-    """
-    if not reference.fixed and not other.fixed:
+def _value_problems(reference: FileTables, other: FileTables, schema: Schema) -> dict[str, str]:
+    """Return the datasets without dimensions whose value is not that of the first file."""
+    if reference.values == other.values:
         return {}
-    scalars = {column.path for column in schema.columns if column.rank < 1}
-    known = set(schema.paths())
-    differ = (
-        path
-        for path in reference.fixed.keys() | other.fixed.keys()
-        if path in known
-        and (attributes or path in scalars)
-        and reference.fixed.get(path) != other.fixed.get(path)
-    )
     return {
-        display_path(path): f"{'value or ' * (path in scalars)}attributes not those of "
-        f"{reference.path}"
-        for path in sorted(differ)
+        display_path(column.path): f"value not that of {reference.path}"
+        for column in schema.columns
+        if column.rank < 1 and reference.values.get(column.path) != other.values.get(column.path)
     }
+
+
+class _ComparedAttributes:
+    """Compares attributes of files with those of the first one, object by object if need be."""
+
+    def __init__(self, reference: FileTables, schema: Schema) -> None:
+        self._reference = reference
+        self._paths = schema.paths()
+        self._found: dict[bytes, dict[str, str]] = {reference.attributes: {}}
+        self._wanted: dict[bytes, bytes] | None = None
+
+    def problems(self, file: FileTables) -> dict[str, str]:
+        """Return the objects that differ; of files with equal hashes one is looked at."""
+        if file.attributes not in self._found:
+            if self._wanted is None:
+                self._wanted = self._digests(self._reference)
+            self._found[file.attributes] = self._differences(self._wanted, self._digests(file))
+        return self._found[file.attributes]
+
+    def _digests(self, file: FileTables) -> dict[bytes, bytes]:
+        if not file.attributes:
+            return {}
+        with translate_read_errors(file.path), closing(open_library(file.path)) as opened:
+            return attribute_digests(opened, self._paths)
+
+    def _differences(
+        self, wanted: Mapping[bytes, bytes], found: Mapping[bytes, bytes]
+    ) -> dict[str, str]:
+        differ = (path for path in self._paths if wanted.get(path) != found.get(path))
+        why = f"attributes not those of {self._reference.path}"
+        return {display_path(path): why for path in sorted(differ)}
 
 
 def sort_inputs(inputs: Inputs, options: TableOptions, *, behind: int = 0) -> Inputs:
@@ -537,20 +609,39 @@ def sort_inputs(inputs: Inputs, options: TableOptions, *, behind: int = 0) -> In
     if not options.sort:
         return inputs
     numbers = inputs.schema.numbers()
-    wanted = [f"{options.event_group}/{name}".encode() for name in options.sort]
+    wanted = [
+        (name.strip("/") if "/" in name else f"{options.event_group}/{name}").encode()
+        for name in options.sort
+    ]
     missing = {display_path(path) for path in wanted if path not in numbers}
     raise_problems(dict.fromkeys(sorted(missing), "is not there to sort by"))
 
-    def first_values(file: int) -> tuple[bool, list[int]]:
+    def first_values(file: int) -> tuple[bool, list[Any]]:
         values = []
-        for path in wanted:
-            stored = inputs.stored_column(file, numbers[path])
-            if not stored.length:
-                return True, []
-            with closing(RowReader(inputs.source(file))) as reader:
-                values.append(int(read_integers(reader, [stored], 0, 1)[0][0]))
+        with closing(RowReader(inputs.source(file))) as reader:
+            for path in wanted:
+                stored = inputs.stored_column(file, numbers[path])
+                if stored.layout.column.rank > 0 and not stored.length:
+                    return True, []
+                values.append(_first_value(reader, stored))
         return False, values
 
     files = range(len(inputs.tables))
     sorted_files = sorted(files[: len(files) - behind], key=first_values)
     return inputs.reordered([*sorted_files, *files[len(files) - behind :]])
+
+
+def _first_value(reader: RowReader, stored: StoredColumn) -> Any:
+    """Return the first value of a dataset, which may be a number or text."""
+    column = stored.layout.column
+    path = reader.source.path
+    if column.rank > 0 and not column.variable:
+        raw = reader.rows(stored, 0, 1)
+        values = raw.view(h5t.decode(column.type).dtype)
+    else:
+        with translate_read_errors(path), closing(open_library(path)) as opened:
+            dataset = h5py.Dataset(h5d.open(opened, b"/" + column.path))
+            values = np.atleast_1d(dataset[()] if column.rank < 1 else dataset[:1]).ravel()
+    if not len(values) or not isinstance(values[0], (np.number, np.bytes_, bytes, str)):
+        raise TableFileError(path, f"{display_path(column.path)} holds nothing to sort by")
+    return values[0]

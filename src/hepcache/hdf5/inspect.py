@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from math import prod
 from typing import Any
 
 import h5py
@@ -15,6 +17,7 @@ from h5py import h5d, h5o
 from numpy.typing import NDArray
 
 from hepcache.errors import TableFileError
+from hepcache.hdf5.event_key import EventKey
 from hepcache.hdf5.executors import DaskClient, executor_for, map_unordered
 from hepcache.hdf5.format.library import (
     elsewhere,
@@ -29,13 +32,13 @@ from hepcache.hdf5.inputs import (
     key_of,
     match_files,
     opened_tables,
+    read_record,
     read_schema,
     require_unchanged,
     sort_inputs,
     survey_all,
     translate_read_errors,
 )
-from hepcache.hdf5.keys import EVENT_COLUMNS
 from hepcache.hdf5.model import Column, Progress, TableOptions, display_path, no_progress
 
 
@@ -74,12 +77,15 @@ class FileInfo:
     ----------
     path, size_bytes
         The file.
+    events
+        How many it lists; 0 if it has no such list.
     groups
         All that hold datasets, in the file's order.
     """
 
     path: str
     size_bytes: int
+    events: int
     groups: tuple[GroupInfo, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,13 +101,24 @@ class FileInfo:
             "empty_datasets": sum(group.empty_datasets for group in groups),
             "raw_bytes": sum(group.raw_bytes for group in groups),
             "stored_bytes": stored_bytes,
+            "events": self.events,
+            "raw_bytes_per_event": self._per_event(sum(group.raw_bytes for group in groups)),
+            "stored_bytes_per_event": self._per_event(stored_bytes),
             "metadata_bytes": self.size_bytes - stored_bytes,
-            "by_group": [asdict(group) for group in groups],
+            "by_group": [
+                {**asdict(group), "raw_bytes_per_event": self._per_event(group.raw_bytes)}
+                for group in groups
+            ],
         }
 
+    def _per_event(self, nbytes: int) -> float | None:
+        return nbytes / self.events if self.events else None
 
-def describe(path: str | os.PathLike[str]) -> FileInfo:
+
+def describe(path: str | os.PathLike[str], *, events: str = "spill") -> FileInfo:
     """Return a file's groups, and what its bytes are used for.
+
+    ``events`` is the group that lists the events.
 
     Raises
     ------
@@ -120,7 +137,9 @@ def describe(path: str | os.PathLike[str]) -> FileInfo:
             for group, own in zip(schema.groups, columns, strict=True)
             if own
         )
-    return FileInfo(name, os.stat(name).st_size, groups)  # noqa: PTH116 - a plain path
+    listing = f"/{events.strip('/')}"
+    listed = next((group.rows for group in groups if group.name == listing), 0)
+    return FileInfo(name, os.stat(name).st_size, listed, groups)  # noqa: PTH116 - a plain path
 
 
 def _describe_group(file: Any, name: str, columns: list[tuple[Column, int]]) -> GroupInfo:
@@ -167,13 +186,18 @@ class KeyCheck:
 
 
 def check_keys(
-    path: str | os.PathLike[str], *, key: str = "evt", events: str = "spill"
+    path: str | os.PathLike[str],
+    *,
+    key: str = "evt",
+    events: str = "spill",
+    key_groups: Sequence[str] = (),
 ) -> list[KeyCheck]:
     """Check that the partition keys of a file never fall, and name the events of their rows.
 
     It returns one check for each group that has a key, or rows and the dataset that keys are
     made of; rows of other groups belong to no event. ``key`` and ``events`` say of what
-    keys were made.
+    keys were made, ``key_groups`` are patterns of the groups that were chosen for keys.
+    Counts of rows are checked as well.
 
     Raises
     ------
@@ -183,22 +207,30 @@ def check_keys(
     name = os.fspath(path)
     checks: list[KeyCheck] = []
     with opened_tables(name) as file:
-        spill = file.get(events)
-        if not isinstance(spill, h5py.Group) or key not in spill:
-            raise TableFileError(name, f"has no dataset {events}/{key}")
-        identity = [column.decode() for column in EVENT_COLUMNS] + [key]
-        listed = {column: _flat(spill[column]) for column in identity if column in spill}
+        wanted = EventKey.parse(key, events)
+        spill = file.get(wanted.group)
+        if not isinstance(spill, h5py.Group) or not wanted.is_there(spill):
+            raise TableFileError(name, f"has no dataset {wanted.group}/{wanted.name}")
+        listed = {column: _flat(spill[column]) for column in wanted.identity if column in spill}
+
+        patterns = [pattern.strip("/") for pattern in key_groups or ("*",)]
+
+        def is_chosen(path: str) -> bool:
+            return path == wanted.group or any(fnmatchcase(path, part) for part in patterns)
 
         def visit(path: str, group: Any) -> None:
             if not isinstance(group, h5py.Group) or not path:
                 return
             lengths = [len(member) for member in group.values() if _is_table(member)]
             rows = max(lengths, default=0)
-            seq = f"{key}.seq"
+            seq = wanted.sequence
             if seq in group:
-                problem = _key_problem(group, seq, key, listed)
+                problem = _key_problem(group, seq, wanted.name, listed)
                 checks.append(KeyCheck(f"/{path}/{seq}", rows, problem))
-            elif rows and key in group:
+                if not problem and f"{seq}_cnt" in group:
+                    counted = _count_problem(group, seq)
+                    checks.append(KeyCheck(f"/{path}/{seq}_cnt", rows, counted))
+            elif rows and wanted.is_there(group) and is_chosen(path):
                 checks.append(KeyCheck(f"/{path}/{seq}", rows, "is not there"))
 
         file.visititems(visit)
@@ -210,8 +242,10 @@ def _is_table(member: Any) -> bool:
 
 
 def _flat(dataset: Any, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+    """Return rows, shape ``(n_rows,)`` if they have one value each, else ``(n_rows, n)``."""
     values: NDArray[Any] = dataset[start:stop]
-    return values.reshape(len(values), -1)[:, 0] if len(values) else np.zeros(0, dataset.dtype)
+    width = prod(dataset.shape[1:])
+    return values.reshape(len(values)) if width == 1 else values.reshape(len(values), width)
 
 
 def _key_problem(group: Any, seq: str, key: str, listed: dict[str, NDArray[Any]]) -> str:
@@ -231,10 +265,22 @@ def _key_problem(group: Any, seq: str, key: str, listed: dict[str, NDArray[Any]]
         for name, values in listed.items():
             if name not in group:
                 continue
-            wrong = np.flatnonzero(values[numbers] != _flat(group[name], start, start + _ROWS))
+            found = _flat(group[name], start, start + _ROWS)
+            if values.shape[1:] != found.shape[1:]:
+                continue
+            differ = values[numbers] != found
+            wrong = np.flatnonzero(differ if differ.ndim == 1 else differ.any(axis=1))
             if len(wrong):
                 return f"names another {name} than that of row {start + int(wrong[0])}"
     return ""
+
+
+def _count_problem(group: Any, seq: str) -> str:
+    counts = group[f"{seq}_cnt"][()]
+    numbers, rows = np.unique(_flat(group[seq]), return_counts=True)
+    if counts.shape == (len(numbers), 2) and (counts == np.column_stack([numbers, rows])).all():
+        return ""
+    return f"does not count the rows of {seq}"
 
 
 _PIECE_BYTES = 8 << 20
@@ -254,9 +300,10 @@ def verify(
     inputs: Sequence[str | os.PathLike[str]],
     *,
     key: str | None = None,
-    events: str = "spill",
-    sort: Sequence[str] = (),
-    attributes: bool = True,
+    events: str | None = None,
+    key_groups: Sequence[str] | None = None,
+    sort: Sequence[str] | None = None,
+    attributes: bool | None = None,
     executor: Executor | DaskClient | None = None,
     jobs: int | None = None,
     progress: Progress = no_progress,
@@ -267,9 +314,9 @@ def verify(
     ----------
     out, inputs
         The files.
-    key, events
-        Of what partition keys are made; they are checked too. ``None`` takes the
-        output's word for it.
+    key, events, key_groups
+        Of what partition keys are made, and where; they are checked too. ``None`` takes the
+        output's word for it, here and below.
     sort
         By which datasets the inputs were sorted.
     attributes
@@ -291,9 +338,24 @@ def verify(
     paths = [os.fspath(path) for path in inputs]
     with executor_for(executor, jobs) as pool:
         tables = survey_all([*paths, name], pool, direct=False)
-        options = TableOptions(key=key, events=events, sort=tuple(sort))
-        key = key or key_of(read_schema(tables[-1]), options.event_group)
-        matched = match_files(tables, key=key, attributes=attributes)
+        made = read_record(name)
+        given = {"key": key, "events": events, "key_groups": key_groups, "sort": sort}
+        made |= {option: value for option, value in given.items() if value is not None}
+        if attributes is not None:
+            made["attributes"] = "equal" if attributes else "first"
+        for option in ("key_groups", "sort"):
+            made[option] = tuple(made.get(option, ()))
+        if made.get("key") is None:
+            group = TableOptions(events=made.get("events", "spill")).event_group
+            made["key"] = key_of(read_schema(tables[-1]), group)
+            made["key_groups"] = made["key_groups"] if made["key"] else ()
+        options = TableOptions(**made)
+        matched = match_files(
+            tables,
+            key=options.key_name,
+            attributes=options.attributes == "equal",
+            reshaped=options.flat or options.empty_as_scalars,
+        )
         matched = sort_inputs(matched, options, behind=1)
         problems = _length_problems(matched, name)
         if not problems:
@@ -303,8 +365,10 @@ def verify(
                 problems |= found
                 progress("Comparing", done, len(paths))
         require_unchanged(tables)
-    if key is not None and not problems:
-        for check in check_keys(name, key=key, events=events):
+    if options.key is not None and not problems:
+        for check in check_keys(
+            name, key=options.key, events=options.events, key_groups=options.key_groups
+        ):
             if check.problem:
                 problems[f"{name}: {check.name}"] = check.problem
     return problems
@@ -371,12 +435,12 @@ def _first_difference(
 
 def _rows(dataset: Any, column: Column, start: int, count: int) -> Any:
     """Return rows as bytes, or as objects where values lie outside the dataset."""
-    shape = (count, *column.tail)
+    shape = (count, *dataset.shape[1:])
     if column.variable:
         values = np.empty(shape, dataset.dtype)
         read_rows(dataset, start, shape, values)
         plain = np.empty(count, object)
-        plain[:] = [value_text(row) for row in values]
+        plain[:] = [value_text(row) for row in values.reshape(count, *column.tail)]
         return plain[:, None]
     raw = np.empty((count, column.row_bytes), np.uint8)
     read_rows(dataset, start, shape, raw, kind=dataset.get_type())

@@ -6,23 +6,27 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hepcache.hdf5.event_key import EventKey
 from hepcache.hdf5.executors import map_unordered, worker_count
 from hepcache.hdf5.inputs import Inputs, raise_problems
 from hepcache.hdf5.keys import (
-    EVENT_COLUMNS,
     DuplicateFinder,
     EventIndex,
     KeyRuns,
+    count_rows,
     join_runs,
     repeated_event,
     runs_of_keys,
+    single_columns,
 )
-from hepcache.hdf5.model import Int64Array, display_path
+from hepcache.hdf5.model import Int64Array, display_path, object_name
 from hepcache.hdf5.rows import (
     ColumnLayout,
     RowReader,
@@ -45,8 +49,9 @@ class SpooledKeys:
     ``offsets`` are the numbers of the first event of each file.
     """
 
-    def __init__(self, offsets: Int64Array, memory_bytes: int) -> None:
+    def __init__(self, offsets: Int64Array, memory_bytes: int, groups: Sequence[int] = ()) -> None:
         self._offsets = offsets
+        self._groups = list(groups)
         self._spool = tempfile.SpooledTemporaryFile(memory_bytes)  # noqa: SIM115 - lives as long as this
         self._stored: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -58,34 +63,69 @@ class SpooledKeys:
         self._stored[file, group] = (offset, len(runs.events))
 
     def __call__(self, file: int, group: int) -> tuple[KeyRuns, int]:
-        """Return the keys of one group of one file, and the number of its first event."""
+        """Return the keys of one group of one file, and the number of its first event.
+
+        A group without rows has none.
+        """
+        if (file, group) not in self._stored:
+            none = np.zeros(0, np.int64)
+            return KeyRuns(none, none), int(self._offsets[file])
         offset, count = self._stored[file, group]
         self._spool.seek(offset)
         both = np.frombuffer(self._spool.read(16 * count), np.int64)
         return KeyRuns(both[:count], both[count:]), int(self._offsets[file])
+
+    @property
+    def groups(self) -> list[int]:
+        """Groups that have keys, whether or not they have rows."""
+        return self._groups
+
+    def counts(self, group: int) -> Int64Array:
+        """Return events and rows of a group in all files, shape ``(n_events_with_rows, 2)``."""
+        return count_rows([self(file, group) for file in range(len(self._offsets))])
 
     def close(self) -> None:
         """Remove the temporary file."""
         self._spool.close()
 
 
-def key_groups(inputs: Inputs, key: str, event_group: str) -> tuple[int, list[int]]:
-    """Return the number of the group that lists events, and those of all that get keys."""
+def key_groups(inputs: Inputs, key: EventKey) -> tuple[int, list[int]]:
+    """Return the number of the group that lists events, and those of all that can have keys."""
     schema = inputs.schema
-    name = key.encode()
-    wanted = event_group.encode()
-    have = {column.group for column in schema.columns if column.name == name and column.rank > 0}
-    listed = [n for n, group in enumerate(schema.groups) if group.path == wanted and n in have]
-    problems = {}
-    if not listed:
-        path = display_path(wanted + b"/" + name)
-        problems[path] = "is not there, but partition keys are made of it"
+    shapes: list[dict[str, int]] = [{} for _ in schema.groups]
+    for column in schema.columns:
+        if column.rank > 0:
+            shapes[column.group][object_name(column.name)] = prod(column.tail)
+    wanted = key.group.encode()
+    listing = next((n for n, group in enumerate(schema.groups) if group.path == wanted), 0)
+    listed = shapes[listing] if listing else {}
+    problems = {
+        f"/{key.group}/{name}": "is not there, but partition keys are made of it"
+        for name in key.required
+        if name not in listed
+    }
     raise_problems(problems)
-    return listed[0], sorted(have)
+    needed = {name: listed[name] for name in key.required}
+    return listing, [n for n, own in enumerate(shapes) if needed.items() <= own.items()]
+
+
+def chosen_groups(
+    inputs: Inputs, groups: list[int], event_group: int, patterns: Sequence[str]
+) -> list[int]:
+    """Return the group of events and those whose full names fit a pattern; all without one."""
+    if not patterns:
+        return groups
+    wanted = [pattern.strip("/") for pattern in patterns]
+    names = {group: object_name(inputs.schema.groups[group].path) for group in groups}
+    return [
+        group
+        for group in groups
+        if group == event_group or any(fnmatchcase(names[group], part) for part in wanted)
+    ]
 
 
 def groups_without_key(inputs: Inputs, groups: list[int]) -> list[str]:
-    """Return the names of groups with rows that get no keys: their rows belong to no event."""
+    """Return the names of groups with rows that can't have keys: their rows name no event."""
     filled = np.flatnonzero(inputs.rows.any(axis=0)).tolist()
     left_out = sorted(set(filled) - set(groups))
     return [display_path(inputs.schema.groups[group].path) for group in left_out]
@@ -93,7 +133,7 @@ def groups_without_key(inputs: Inputs, groups: list[int]) -> list[str]:
 
 def find_all_keys(
     inputs: Inputs,
-    key: str,
+    key: EventKey,
     event_group: int,
     groups: list[int],
     executor: Executor,
@@ -108,7 +148,7 @@ def find_all_keys(
     ``TableMismatchError``, which names every file and group.
     """
     rows = inputs.rows[:, event_group]
-    keys = SpooledKeys(np.cumsum(rows) - rows, memory_bytes)
+    keys = SpooledKeys(np.cumsum(rows) - rows, memory_bytes, groups)
     duplicates = DuplicateFinder(memory_bytes)
     problems: dict[str, str] = {}
     tasks = _tasks(inputs, key, event_group, groups, known_first=existing is not None)
@@ -154,11 +194,11 @@ class KeyTask:
 
 
 def _tasks(
-    inputs: Inputs, key: str, event_group: int, groups: list[int], *, known_first: bool
+    inputs: Inputs, key: EventKey, event_group: int, groups: list[int], *, known_first: bool
 ) -> Iterator[KeyTask]:
     """Yield a task for every file with events or rows; of the first one, keys may be known."""
-    wanted = (*EVENT_COLUMNS, key.encode())
-    numbers: dict[int, dict[bytes, int]] = {group: {} for group in groups}
+    wanted = [name.encode() for name in key.identity]
+    numbers: dict[int, dict[bytes, int]] = {group: {} for group in (event_group, *groups)}
     for number, column in enumerate(inputs.schema.columns):
         if column.group in numbers and column.name in wanted and column.rank > 0:
             numbers[column.group][column.name] = number
@@ -175,7 +215,7 @@ def _tasks(
     for file in range(len(inputs.tables)):
         events = {name: stored(file, number) for name, number in numbers[event_group].items()}
         known = known_first and file == 0
-        if known and len(events) == 1:
+        if known and _values_per_row(events) == 1:
             continue  # nothing tells its runs apart
         columns = {
             group: {
@@ -204,8 +244,9 @@ class FileKeys:
 def _find_keys(task: KeyTask) -> FileKeys:
     """Find the event of every row of one file."""
     reader = open_source(task.source)
-    values = read_integers(reader, list(task.events.values()))
-    events = dict(zip(task.events, values, strict=True))
+    values = read_integers(reader, list(task.events.values()), wide=True)
+    listed = dict(zip(task.events, values, strict=True))
+    events = single_columns(listed)
     twice = repeated_event([events])
     if twice:
         path = _group_path(task.events)
@@ -213,7 +254,7 @@ def _find_keys(task: KeyTask) -> FileKeys:
     runs: dict[int, KeyRuns] = {}
     problems: dict[str, str] = {}
     for names, groups in _groups_alike(task.groups):
-        index = EventIndex({name: events[name] for name in names})
+        index = EventIndex(single_columns({name: listed[name] for name in names}))
         for batch in _batches(task.groups, groups):
             try:
                 found = _runs(reader, index, [task.groups[group] for group in batch])
@@ -258,6 +299,10 @@ def _batches(groups: Mapping[int, Columns], chosen: list[int]) -> Iterator[list[
     yield batch
 
 
+def _values_per_row(columns: Columns) -> int:
+    return sum(prod(stored.layout.column.tail) for stored in columns.values())
+
+
 def _row_count(columns: Columns) -> int:
     return next(iter(columns.values())).length
 
@@ -268,13 +313,13 @@ def _runs(reader: RowReader, index: EventIndex, groups: Sequence[Columns]) -> li
     if len(groups) == 1 and lengths[0] > _KEY_ROWS:
         return [_runs_alone(reader, index, groups[0])]
     every = [stored for columns in groups for stored in columns.values()]
-    values = iter(read_integers(reader, every))
+    values = iter(read_integers(reader, every, wide=True))
     by_name: dict[bytes, list[NDArray[Any]]] = {name: [] for name in groups[0]}
     for columns in groups:
         for name in columns:
             by_name[name].append(next(values))
     whole = {name: np.concatenate(parts) for name, parts in by_name.items()}
-    return index.runs_of_many(whole, lengths)
+    return index.runs_of_many(single_columns(whole), lengths)
 
 
 def _runs_alone(reader: RowReader, index: EventIndex, columns: Columns) -> KeyRuns:
@@ -284,8 +329,8 @@ def _runs_alone(reader: RowReader, index: EventIndex, columns: Columns) -> KeyRu
     for start in range(0, length, _KEY_ROWS):
         stop = min(length, start + _KEY_ROWS)
         rows = {
-            name: read_integers(reader, [stored], start, stop)[0]
+            name: read_integers(reader, [stored], start, stop, wide=True)[0]
             for name, stored in columns.items()
         }
-        parts.append(index.runs(rows))
+        parts.append(index.runs(single_columns(rows)))
     return join_runs(parts)

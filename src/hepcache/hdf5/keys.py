@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 
 from hepcache.hdf5.model import Int64Array
 
-EVENT_COLUMNS = (b"run", b"subrun", b"cycle", b"batch")
-"""What tells events of the same number apart, where groups and ``/spill`` have it."""
-
 
 @dataclass(frozen=True, slots=True)
 class KeyRuns:
@@ -52,6 +49,27 @@ def join_runs(parts: Sequence[KeyRuns]) -> KeyRuns:
             raise ValueError("rows are not in the order of the table of events")
     events = np.concatenate([part.events for part in parts])
     return KeyRuns(events, np.concatenate([part.rows for part in parts]))
+
+
+def count_rows(parts: Sequence[tuple[KeyRuns, int]]) -> Int64Array:
+    """Return the key of every event that has rows, and their number, shape ``(n, 2)``."""
+    none = np.zeros(0, np.int64)
+    keys = np.concatenate([none, *(part.events + offset for part, offset in parts)])
+    rows = np.concatenate([none, *(part.rows for part, _ in parts)])
+    first = np.flatnonzero(np.diff(keys, prepend=-1))  # long groups are found in portions
+    counts = np.add.reduceat(rows, first) if len(first) else rows
+    return np.column_stack([keys[first], counts]).astype(np.int64)
+
+
+def single_columns(columns: Mapping[bytes, NDArray[Any]]) -> dict[bytes, NDArray[Any]]:
+    """Return columns of several values per row, shape ``(n_rows, n)``, as several columns."""
+    single = {}
+    for name, values in columns.items():
+        if values.ndim == 1:
+            single[name] = values
+        else:
+            single |= {b"%s[%d]" % (name, n): part for n, part in enumerate(values.T)}
+    return single
 
 
 def expand_runs(parts: Sequence[tuple[KeyRuns, int]]) -> Int64Array:

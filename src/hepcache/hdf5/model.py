@@ -14,12 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hepcache.errors import ConfigurationError
+from hepcache.hdf5.event_key import EventKey
 
 Int64Array = NDArray[np.int64]
 
 Filter = tuple[int, int, tuple[int, ...]]
 """A step of a filter pipeline: HDF5's number of it, its flags, its values."""
 
+
+OWN_ATTRIBUTES = (b"hepcache.sources", b"hepcache.options")
+"""Attributes of the root group that tell of the file itself: never compared, never copied."""
+
+OPTIONS_RECORD = "hepcache.options"
+"""The attribute of an output that tells how it was made, where verify must know it."""
 
 ELSEWHERE = "elsewhere"
 """The layout of rows that lie in other files: of virtual datasets, or external."""
@@ -115,7 +122,8 @@ class FileTables:
     filled: Int64Array  # numbers of the datasets that hold rows
     lengths: Int64Array  # their first dimensions
     addresses: Int64Array
-    fixed: Mapping[bytes, bytes]  # digests of attributes and scalar values by path
+    attributes: bytes  # equal for files whose attributes are known to be equal; none: empty
+    values: Mapping[bytes, bytes]  # digests of scalar values by path
     sources: tuple[SourceFile, ...] = ()  # other files that rows lie in
 
 
@@ -142,8 +150,17 @@ class TableOptions:
     chunk_rows, wide_chunk_rows
         Rows of a chunk, for datasets of one value per row and for wider ones. A
         dataset with fewer rows gets a shorter chunk. ``None`` keeps the input's.
+    chunk_bytes
+        Bytes of a chunk before compression, for all datasets, in place of rows.
+    grows
+        How many times as many rows appends will make of the output. Chunks stay as high as
+        they are made, so without it an output that is small at first gets many small ones.
     contiguous
         Whether datasets are written without chunks, and so uncompressed.
+    flat
+        Whether datasets of one value per row have one dimension, whatever the inputs' have.
+    empty_as_scalars
+        Whether datasets without rows are written as scalars, without a value of their own.
     compress_from
         Datasets of fewer bytes are not compressed.
     shuffle
@@ -153,9 +170,18 @@ class TableOptions:
         Bound of the memory of all processes together.
     key, events
         Dataset that tells events apart and the group that lists them: ``"evt"`` and
-        ``"spill"`` make a dataset ``evt.seq`` in every group. No key by default.
+        ``"spill"`` make a dataset ``evt.seq`` in every group. Runs, subruns, cycles and
+        batches count as well, where they are; names with commas between them, or a full
+        name, stand for exactly these datasets. No key by default.
+    key_groups
+        Patterns of the full names of the groups that get keys; all others that can have
+        them by default. The group that lists the events always gets keys.
+    counts
+        Whether ``evt.seq_cnt`` is made as well: the keys of the events that have rows in the
+        group, and how many, shape ``(n_events_with_rows, 2)``.
     sort
-        Datasets of the group of events by whose first values the inputs are sorted.
+        Datasets by whose first values the inputs are sorted: full names such as
+        ``/rec.hdr/cycle``, or names of datasets of the group of events.
     attributes
         Whether inputs must have equal attributes, or the first one's are taken.
     copy_chunks
@@ -173,12 +199,18 @@ class TableOptions:
     effort: Literal["fast", "balanced", "small"] = "balanced"
     chunk_rows: int | None = 262_144
     wide_chunk_rows: int | None = 128
+    chunk_bytes: int | None = None
+    grows: float = 1.0
     contiguous: bool = False
+    flat: bool = False
+    empty_as_scalars: bool = False
     compress_from: int = 0
     shuffle: bool | None = None
     memory_bytes: int = 2 << 30
     key: str | None = None
     events: str = "spill"
+    key_groups: tuple[str, ...] = ()
+    counts: bool = False
     sort: tuple[str, ...] = ()
     attributes: Literal["equal", "first"] = "equal"
     copy_chunks: bool = True
@@ -199,17 +231,43 @@ class TableOptions:
             rows = getattr(self, name)
             if rows is not None and rows < 1:
                 raise ConfigurationError(name, "1 or more", rows)
+        if self.chunk_bytes is not None and self.chunk_bytes < 1:
+            raise ConfigurationError("chunk_bytes", "1 or more", self.chunk_bytes)
+        if not 1 <= self.grows < float("inf"):
+            raise ConfigurationError("grows", "1 or more", self.grows)
         if self.memory_bytes < 64 << 20:
             raise ConfigurationError("memory_bytes", "64 MiB or more", self.memory_bytes)
         if self.compress_from < 0:
             raise ConfigurationError("compress_from", "0 or more bytes", self.compress_from)
-        if self.key is not None and (not self.key or "/" in self.key):
+        if self.event_key is None and (self.key_groups or self.counts):
             raise ConfigurationError("key", "the name of a dataset, such as evt", self.key)
+
+    @property
+    def event_key(self) -> EventKey | None:
+        """What partition keys are made of, if there are to be any."""
+        return None if self.key is None else EventKey.parse(self.key, self.events)
+
+    @property
+    def key_name(self) -> str | None:
+        """Name of the dataset after which keys are called."""
+        key = self.event_key
+        return None if key is None else key.name
 
     @property
     def event_group(self) -> str:
         """Full name of the group that lists the events, without slashes around it."""
-        return self.events.strip("/")
+        key = self.event_key
+        return self.events.strip("/") if key is None else key.group
+
+    def record(self) -> dict[str, Any]:
+        """Return what must be known to compare an output with its inputs, where it is unusual."""
+        usual = TableOptions()
+        names = ("events", "key_groups", "sort", "attributes", "flat", "empty_as_scalars")
+        values = {name: getattr(self, name) for name in names}
+        found = {name: value for name, value in values.items() if value != getattr(usual, name)}
+        if self.event_key is not None and self.event_key.exact:
+            found["key"] = self.key
+        return found
 
     @property
     def key_memory_bytes(self) -> int:

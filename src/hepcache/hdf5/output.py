@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import OrderedDict
@@ -16,10 +17,11 @@ from typing import Any
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5o, h5p, h5s, h5t
+from numpy.typing import NDArray
 
 from hepcache.errors import HepcacheError, TableFileError
 from hepcache.hdf5.chunks import ChunkFormat, FinishedChunk, StoredChunk, make_chunks
-from hepcache.hdf5.codecs import creation_list
+from hepcache.hdf5.codecs import DEFLATE, creation_list
 from hepcache.hdf5.executors import DaskClient, executor_for, map_unordered, worker_count
 from hepcache.hdf5.format.empty_file import HeaderTemplates, empty_file
 from hepcache.hdf5.format.library import (
@@ -33,7 +35,16 @@ from hepcache.hdf5.format.sources import Sources, record_sources
 from hepcache.hdf5.inputs import require_unchanged
 from hepcache.hdf5.journal import JournaledFile, PendingOutput
 from hepcache.hdf5.key_tasks import SpooledKeys
-from hepcache.hdf5.model import Column, Concatenated, Group, Progress, SourceFile, TableOptions
+from hepcache.hdf5.model import (
+    OPTIONS_RECORD,
+    Column,
+    Concatenated,
+    Group,
+    Int64Array,
+    Progress,
+    SourceFile,
+    TableOptions,
+)
 from hepcache.hdf5.plan import Plan, chunk_tasks
 from hepcache.hdf5.rows import close_sources
 
@@ -43,6 +54,8 @@ FILE_BOUNDS = ("earliest", "v110")
 _OPEN_DATASETS = 4096
 _CACHE_BYTES = 64 << 20
 _CHECKPOINT_S = 30.0
+_COUNT_ROWS = 1 << 15
+_COUNT_LEVEL = 6
 _TASK_TYPICAL_BYTES = 96 << 20
 _TYPE_VERSION = 3  # of an encoded type, as HDF5 1.10 knows them
 
@@ -99,6 +112,8 @@ class OutputFile:
             self._create_datasets(range(len(plan.schema.columns)), groups)
         if plan.virtual:
             record_sources(self._h5, self._sources())
+        if plan.record:
+            self._h5.attrs[OPTIONS_RECORD] = json.dumps(plan.record)
         self._copy_fixed()
 
     def _sources(self) -> dict[str, SourceFile]:
@@ -158,17 +173,28 @@ class OutputFile:
         """Copy attributes, and the datasets without rows, from the first input."""
         schema = self.plan.schema
         first = self.plan.inputs.tables[0]
-        scalars = [number for number, column in enumerate(schema.columns) if column.rank == 0]
-        if not first.fixed and not scalars:
+        inputs = self.plan.inputs.schema.columns
+        scalars = [
+            number
+            for number, origin in enumerate(self.plan.origin)
+            if origin >= 0 and inputs[origin].rank == 0
+        ]
+        if not first.attributes and not scalars:
             return
-        own = set(schema.paths())
         with closing(open_library(first.path)) as source:
             for number in scalars:
                 value = plain_value(h5d.open(source, b"/" + schema.columns[number].path))
                 self._dataset(number).write(h5s.ALL, h5s.ALL, value)
-            for path in first.fixed:
-                if path in own:
-                    copied = h5o.open(source, b"/" + path)
+            added = {
+                schema.columns[number].path
+                for number, origin in enumerate(self.plan.origin)
+                if origin < 0
+            }
+            for path in schema.paths() if first.attributes else ():
+                if path in added:
+                    continue
+                copied = h5o.open(source, b"/" + path)
+                if h5a.get_num_attrs(copied):
                     _copy_attributes(copied, h5o.open(self._h5.id, b"/" + path))
 
     def _dataset(self, number: int) -> Any:
@@ -244,12 +270,40 @@ class OutputFile:
         while row < end:
             # Up to the end of a chunk, so that each is compressed once.
             count = min(end - row, chunk_format.rows - row % chunk_format.rows)
-            values = np.empty((count, *column.tail), dtype=copied.dtype)
+            values = np.empty((count, *copied.shape[1:]), dtype=copied.dtype)
             read_rows(copied, start + row - begin, values.shape, values)
+            values = values.reshape(count, *column.tail)
             memory, space = select_rows(into, row, values.shape)
             into.write(memory, space, values)
             self._raise()
             row += count
+
+    def write_counts(self, counts: Callable[[int], Int64Array]) -> None:
+        """Write anew, for every group that has them, the numbers of rows by event."""
+        for group, name in self.plan.counted.items():
+            values = counts(group)
+            opened = h5g.open(self._h5.id, b"/" + self.plan.schema.groups[group].path)
+            if name in opened:
+                opened.unlink(name)
+            chunk = (max(1, min(len(values), _COUNT_ROWS)), 2)
+            space = h5s.create_simple(values.shape, (h5s.UNLIMITED, 2))
+            creation = creation_list(chunk, ((DEFLATE, 1, (_COUNT_LEVEL,)),))
+            made = h5d.create(opened, name, h5t.STD_I64LE, space, creation)
+            if len(values):
+                made.write(h5s.ALL, h5s.ALL, values)
+            self._raise()
+
+    def add_column(self, group: bytes, name: bytes, kind: bytes, rows: NDArray[Any]) -> None:
+        """Add a dataset of all its rows, as values of a type, to a group that is there."""
+        opened = h5g.open(self._h5.id, b"/" + group)
+        limit = (h5s.UNLIMITED, *rows.shape[1:])
+        chunk = (max(1, min(len(rows), _COUNT_ROWS)), *rows.shape[1:])
+        creation = creation_list(chunk, ((DEFLATE, 1, (_COUNT_LEVEL,)),))
+        space = h5s.create_simple(rows.shape, limit)
+        made = h5d.create(opened, name, h5t.decode(kind), space, creation)
+        if len(rows):
+            made.write(h5s.ALL, h5s.ALL, rows)
+        self._raise()
 
     def flush(self) -> None:
         """Hand all metadata to the file object."""
@@ -298,7 +352,7 @@ class _DatasetFactory:
         key = (column.storage, chunk_format, column.rank, column.tail, column.type, total)
         if key not in self._made:
             space = _space(column, chunk_format, total)
-            usual = _creation(column, chunk_format, total)
+            usual = _creation(column, chunk_format)
             self._made[key] = (_portable_type(column.type), space, usual)
         kind, space, usual = self._made[key]
         return key, lambda group, name: h5d.create(group, name, kind, space, creation or usual)
@@ -314,13 +368,12 @@ def _empty_file(plan: Plan) -> bytes | None:
     return None if headers is None else empty_file(plan.schema, headers)
 
 
-def _creation(column: Column, chunk_format: ChunkFormat | None, total: int) -> Any:
-    if chunk_format is None or (not chunk_format.whole and total):
+def _creation(column: Column, chunk_format: ChunkFormat | None) -> Any:
+    if chunk_format is None or not chunk_format.whole:
         creation = h5p.create(h5p.DATASET_CREATE)
         creation.set_obj_track_times(False)
     else:
-        rows = chunk_format.rows if chunk_format.whole else 128
-        creation = creation_list((rows, *column.tail), chunk_format.encoding.filters)
+        creation = creation_list((chunk_format.rows, *column.tail), chunk_format.encoding.filters)
     fill = column.storage.fill
     if fill:
         kind = h5t.decode(column.type)
@@ -334,7 +387,7 @@ def _space(column: Column, chunk_format: ChunkFormat | None, total: int) -> Any:
     if column.rank == 0:
         return h5s.create(h5s.SCALAR)
     shape = (total, *column.tail)
-    if chunk_format is None or (not chunk_format.whole and total):
+    if chunk_format is None or not chunk_format.whole:
         return h5s.create_simple(shape)
     return h5s.create_simple(shape, (h5s.UNLIMITED, *column.tail))
 
@@ -447,11 +500,13 @@ def fill_output(
     prepare: Callable[[], None] | None,
     checkpoint: Callable[[], None] | None = None,
     resumed: bool = False,
+    counts: Callable[[int], Int64Array] | None = None,
 ) -> None:
     """Write all chunks as workers make them, and close the output, complete and durable.
 
     ``prepare`` makes the datasets while workers make the first chunks; ``checkpoint`` is
-    called now and then. In a ``resumed`` output, chunks that are there stay.
+    called now and then. In a ``resumed`` output, chunks that are there stay. ``counts`` gives
+    the counts of rows of a group, by default from the keys.
     """
     plan = output.plan
     options = context.options
@@ -495,8 +550,13 @@ def fill_output(
                 next_checkpoint = time.monotonic() + _CHECKPOINT_S
     with done.timed("strings"):
         output.copy_variable()
+    if counts is None and keys is not None:
+        counts = keys.counts
+    if counts is not None:
+        with done.timed("counts"):
+            output.write_counts(counts)
     require_unchanged(plan.inputs.tables)
     with done.timed("finish"):
         output.finish()
     done.groups = len(plan.schema.groups) - 1
-    done.datasets = len(plan.schema.columns)
+    done.datasets = len(plan.schema.columns) + len(plan.counted)

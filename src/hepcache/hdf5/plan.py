@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, field
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from h5py import h5t
 
 from hepcache.hdf5.chunks import ChunkFormat, ChunkJob, ChunkTask
 from hepcache.hdf5.codecs import DEFLATE, SHUFFLE, Encoding, choose_encoding, shuffled
-from hepcache.hdf5.inputs import Inputs
+from hepcache.hdf5.inputs import COUNT_SUFFIX, Inputs
 from hepcache.hdf5.keys import KeyRuns
 from hepcache.hdf5.model import Column, Int64Array, Schema, Storage, TableOptions, filter_numbers
 from hepcache.hdf5.rows import ColumnLayout
@@ -37,6 +37,8 @@ class Plan:
     edges: Int64Array
     kept: Int64Array
     virtual: bool = False  # the output refers to the rows of the inputs, and holds none
+    counted: Mapping[int, bytes] = field(default_factory=dict)  # groups, and names of their counts
+    record: Mapping[str, Any] = field(default_factory=dict)  # what a comparison must know
 
     def total(self, number: int) -> int:
         """Return the rows of a column in the output."""
@@ -67,12 +69,17 @@ def make_plan(
     of the earlier output, if there is one; the options then matter for nothing but the
     engine. With ``virtual`` only keys are written.
     """
-    schema, origin = _with_keys(inputs.schema, options.key, key_groups)
+    schema, origin = _with_keys(inputs.schema, options.key_name, key_groups)
     rows = inputs.rows
     edges = np.concatenate([np.zeros((1, rows.shape[1]), np.int64), np.cumsum(rows, axis=0)])
     kept = rows[0] if existing is not None else np.zeros(rows.shape[1], np.int64)
     made: dict[Any, ChunkFormat | None] = {}
     formats: list[ChunkFormat | None] = []
+    if existing is None:
+        columns = (
+            _reshaped(column, int(edges[-1, column.group]), options) for column in schema.columns
+        )
+        schema = Schema(schema.groups, tuple(columns))
     for number, column in zip(origin, schema.columns, strict=True):
         total = int(edges[-1, column.group])
         own = None if existing is None else existing[column.path]
@@ -81,15 +88,30 @@ def make_plan(
             written = not virtual or number < 0
             made[alike] = _chunk_format(column, total, options, own) if written else None
         formats.append(made[alike])
-    return Plan(schema, inputs, origin, formats, edges, kept, virtual)
+    counted = {column.group: column.name for column in inputs.counts} if existing else {}
+    if options.counts:
+        counted |= dict.fromkeys(key_groups, f"{options.key_name}".encode() + COUNT_SUFFIX)
+    return Plan(schema, inputs, origin, formats, edges, kept, virtual, counted, options.record())
+
+
+def _reshaped(column: Column, total: int, options: TableOptions) -> Column:
+    """Return a column as the output has it."""
+    if column.rank < 1:
+        return column
+    if options.empty_as_scalars and not total:
+        return column._replace(rank=0, tail=())
+    if options.flat and column.tail and prod(column.tail) == 1:
+        return column._replace(rank=1, tail=())
+    return column
 
 
 def _key_column(base: Column, key: str) -> Column:
     """Return the partition key that belongs to a column of events."""
     kind = h5t.STD_I64LE.encode()
-    storage = Storage("chunked", (128, *base.tail), base.storage.filters and ((DEFLATE, 1, (6,)),))
+    tail = base.tail if prod(base.tail) == 1 else (1,)
+    storage = Storage("chunked", (128, *tail), base.storage.filters and ((DEFLATE, 1, (6,)),))
     path = base.path[: len(base.path) - len(base.name)] + f"{key}.seq".encode()
-    return Column(path, base.group, kind, 8, base.rank, base.tail, False, storage)
+    return Column(path, base.group, kind, 8, 1 + len(tail), tail, False, storage)
 
 
 def _with_keys(schema: Schema, key: str | None, groups: Sequence[int]) -> tuple[Schema, list[int]]:
@@ -126,10 +148,13 @@ def _chunk_format(
         block = max(1, _BLOCK_BYTES // column.row_bytes)
         return ChunkFormat(block, Encoding(), whole=False, copy=False)
     rows = options.wide_chunk_rows if wide else options.chunk_rows
+    if options.chunk_bytes is not None:
+        rows = max(1, options.chunk_bytes // column.row_bytes)
     if rows is None:
         rows = column.storage.chunk[0] if column.storage.chunk else 262_144
     elif total:
-        rows = min(rows, -(-total // _ROUNDED_ROWS) * _ROUNDED_ROWS)
+        expected = ceil(total * options.grows)
+        rows = min(rows, -(-expected // _ROUNDED_ROWS) * _ROUNDED_ROWS)
     if column.variable:
         rows = min(rows, _VARIABLE_ROWS)
     most = min(options.memory_bytes // 16, 1 << 30)
@@ -313,10 +338,9 @@ class _JobMaker:
         layouts = []
         for pair in distinct.tolist():
             number, variant = divmod(pair, len(self._example))
-            job = jobs[number][0]
+            origin = self._plan.origin[jobs[number][0].number]
             example = inputs.variants[int(self._example[variant])]
-            storage = example.storages[self._plan.origin[job.number]]
-            layouts.append(ColumnLayout(job.column, storage))
+            layouts.append(ColumnLayout(inputs.schema.columns[origin], example.storages[origin]))
         parts = np.column_stack([owner, source, layout, whole[:, 2:]])
         sources = [inputs.source(file) for file in files.tolist()]
         return ChunkTask(sources, [job for job, _ in jobs], layouts, parts, size)

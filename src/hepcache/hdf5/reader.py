@@ -17,6 +17,7 @@ from h5py import h5t
 from numpy.typing import NDArray
 
 from hepcache.errors import ConfigurationError, TableFileError, UnknownColumnError
+from hepcache.hdf5.event_key import EventKey
 from hepcache.hdf5.inputs import match_files, survey
 from hepcache.hdf5.model import Int64Array, display_path, object_name
 from hepcache.hdf5.rows import RowReader, StoredColumn
@@ -63,7 +64,7 @@ class EventTables:
     path
         The file.
     key, events
-        Of what its partition keys were made.
+        Of what its partition keys were made, as :class:`TableOptions` has it.
     cache
         Where columns that were read are kept, such as
         :func:`hepcache.cachestrategy` gives; none by default. Names hold the
@@ -99,8 +100,9 @@ class EventTables:
         cache: MutableMapping[str, NDArray[Any]] | None = None,
     ) -> None:
         self.path = os.fspath(path)
-        self.key = key
-        self.spill = events.strip("/")
+        parsed = EventKey.parse(key, events)
+        self.key = parsed.name
+        self.spill = parsed.group
         self._cache = cache
         tables = survey(self.path)
         self._inputs = match_files([tables], attributes=False, keep_keys=True)
@@ -110,11 +112,12 @@ class EventTables:
         self._groups = {
             object_name(column.path).rpartition("/")[0]: column.group
             for column in schema.columns
-            if column.name == f"{key}.seq".encode()
+            if column.name == parsed.sequence.encode()
         }
         if self.spill not in self._groups:
             raise TableFileError(
-                self.path, f"has no {self.spill}/{key}.seq; make it with hepcache hdf5 add-key"
+                self.path,
+                f"has no {self.spill}/{parsed.sequence}; make it with hepcache hdf5 add-key",
             )
         where = (tables.filled, tables.lengths, tables.addresses)
         self.layout = xxhash.xxh3_64_hexdigest(

@@ -170,7 +170,7 @@ def split(
         options = replace(options, key="evt")
     source = Path(path)
     target = Path(directory)
-    tables = EventTables(source, key=str(options.key), events=options.events)
+    tables = EventTables(source, key=str(options.key_name), events=options.event_group)
     ranges = tables.ranges(parts, balance=balance)
     target.mkdir(parents=True, exist_ok=True)
     outputs = [target / f"{source.stem}-{n:04d}{source.suffix}" for n in range(len(ranges))]
@@ -191,7 +191,7 @@ def _write_part(tables: EventTables, events: EventRange, context: WriteContext) 
     """Write the file of a range of events."""
     options = context.options
     surveyed = survey_all([tables.path], context.executor)
-    whole = match_files(surveyed, key=options.key, attributes=False)
+    whole = match_files(surveyed, key=options.key_name, attributes=False)
     rows = np.zeros_like(whole.rows)
     starts = np.zeros_like(whole.rows)
     keys = SpooledKeys(np.array([-events.start]), options.key_memory_bytes)

@@ -390,11 +390,20 @@ def open_source(source: Source) -> RowReader:
 
 
 def read_integers(
-    reader: RowReader, columns: Sequence[StoredColumn], start: int = 0, stop: int | None = None
+    reader: RowReader,
+    columns: Sequence[StoredColumn],
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    wide: bool = False,
 ) -> list[NDArray[Any]]:
-    """Return values of columns, which must be whole numbers, one per row; all, or some rows."""
+    """Return values of columns, which must be whole numbers, one per row; all, or some rows.
+
+    With ``wide`` there may be several per row: then the shape is ``(n_rows, n)``.
+    """
     layouts = ColumnLayouts([stored.layout for stored in columns])
-    dtypes = [_integer_dtype(reader, stored.layout.column) for stored in columns]
+    dtypes = [_integer_dtype(reader, stored.layout.column, wide=wide) for stored in columns]
+    widths = [prod(stored.layout.column.tail) for stored in columns]
     stops = np.array([stored.length if stop is None else stop for stored in columns], np.int64)
     lengths = stops - start
     aligned_bytes = (lengths * layouts.row_bytes + 7) // 8 * 8
@@ -406,15 +415,18 @@ def read_integers(
     )
     out = np.empty(int(ends[-1]) if len(columns) else 0, np.uint8)
     reader.place(layouts, parts[lengths > 0], out)
-    return [
-        out[begin : begin + length * dtype.itemsize].view(dtype)
-        for begin, length, dtype in zip(begins.tolist(), lengths.tolist(), dtypes, strict=True)
-    ]
+    found = []
+    for begin, length, dtype, width in zip(
+        begins.tolist(), lengths.tolist(), dtypes, widths, strict=True
+    ):
+        values = out[begin : begin + length * width * dtype.itemsize].view(dtype)
+        found.append(values if width == 1 else values.reshape(length, width))
+    return found
 
 
-def _integer_dtype(reader: RowReader, column: Column) -> np.dtype[Any]:
+def _integer_dtype(reader: RowReader, column: Column, *, wide: bool) -> np.dtype[Any]:
     dtype = _decoded_integer(column.type)
-    if dtype is None or prod(column.tail) != 1:
+    if dtype is None or not column.row_bytes or not (wide or prod(column.tail) == 1):
         raise TableFileError(
             reader.source.path, f"{display_path(column.path)} must hold one whole number per row"
         )

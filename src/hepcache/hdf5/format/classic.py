@@ -18,6 +18,7 @@ import xxhash
 from h5py import h5t
 from numpy.typing import NDArray
 
+from hepcache.hdf5.format.attributes import VARIABLE_CLASSES, AttributeHash
 from hepcache.hdf5.format.btrees import leaf_keys
 from hepcache.hdf5.format.library import is_variable
 from hepcache.hdf5.format.mapped import MappedFile, UnsupportedLayoutError, distinct, expand_ranges
@@ -31,6 +32,7 @@ _KEPT = (_SPACE, _TYPE, _FILL_OLD, _FILL, _LAYOUT, _FILTERS, _TABLE)
 _MOST_MESSAGES = 256
 _GROUP_NODE = 0
 _SOFT_LINK = 2  # cache type of a symbol
+_NONE = np.zeros(0, np.int64)
 
 _ColumnFields = tuple[bytes, int, int, tuple[int, ...], bool, Storage]
 """Type, bytes of a value, rank, further dimensions, whether they are variable, storage."""
@@ -70,16 +72,38 @@ class ClassicTables:
         order: Int64Array = np.argsort(np.concatenate(parents), kind="stable")
         return order
 
-    @property
-    def special(self) -> list[bytes]:
-        """Paths of the objects that have attributes or a scalar value."""
+    def attributes(self) -> bytes | None:
+        """Return a hash that is equal only for files of equal attributes, empty without any.
+
+        There is none for rare types, and where texts of attributes may lie among those of rows.
+        """
+        hashed = AttributeHash(self._file)
+        try:
+            for level in self._levels:
+                hashed.add(*level.messages.attributes)
+            if hashed.has_variable_text and self._has_variable_rows():
+                return None
+            return hashed.digest()
+        except UnsupportedLayoutError:
+            return None
+
+    def _has_variable_rows(self) -> bool:
+        kinds = []
+        for level in self._levels:
+            datasets = level.messages.of(~level.is_group)
+            kinds.append(self._file.gather(datasets.address[_TYPE], "u1") & 0xF)
+        ordered = np.concatenate(kinds)[self._order()]
+        return bool(np.isin(ordered[self.lengths > 0], VARIABLE_CLASSES).any())
+
+    def scalars(self) -> list[bytes]:
+        """Return the paths of the datasets without dimensions."""
         flags = []
         for level in self._levels:
-            ranks = np.ones(len(level.headers), np.int64)
+            found = np.zeros(len(level.headers), np.bool_)
             datasets = ~level.is_group
             spaces = level.messages.address[_SPACE][datasets]
-            ranks[datasets] = self._file.gather_int64(spaces + 1, "u1")
-            flags.append(level.messages.attributes | (ranks == 0))
+            found[datasets] = self._file.gather(spaces + 1, "u1") == 0
+            flags.append(found)
         if not any(flag.any() for flag in flags):
             return []
         return [
@@ -124,19 +148,23 @@ class _Messages:
     """Header messages of many objects.
 
     By type of message, ``address`` says where its payload begins in every object,
-    shape ``(n_objects,)``, -1 where it has none, and ``size`` its bytes.
+    shape ``(n_objects,)``, -1 where it has none, and ``size`` its bytes. ``attributes`` are
+    numbers of objects, addresses and sizes of all their attributes.
     """
 
     address: dict[int, Int64Array]
     size: dict[int, Int64Array]
-    attributes: NDArray[np.bool_]
+    attributes: tuple[Int64Array, Int64Array, Int64Array]
+
+    def __len__(self) -> int:
+        return len(self.address[_TYPE])
 
     def of(self, chosen: NDArray[np.bool_]) -> _Messages:
-        """Return the messages of some of the objects."""
+        """Return the messages of some of the objects, without attributes."""
         return _Messages(
             {kind: address[chosen] for kind, address in self.address.items()},
             {kind: size[chosen] for kind, size in self.size.items()},
-            self.attributes[chosen],
+            (_NONE, _NONE, _NONE),
         )
 
 
@@ -147,7 +175,7 @@ def _read_messages(file: MappedFile, headers: Int64Array) -> _Messages:
     count = len(headers)
     address = {kind: np.full(count, -1, np.int64) for kind in _KEPT}
     size = {kind: np.zeros(count, np.int64) for kind in _KEPT}
-    attributes = np.zeros(count, np.bool_)
+    attributes = [(_NONE, _NONE, _NONE)]
     owner = np.arange(count)
     at = headers + 16
     end = at + file.gather_int64(headers + 8, "<u4")
@@ -157,10 +185,12 @@ def _read_messages(file: MappedFile, headers: Int64Array) -> _Messages:
         at = at[active]
         end = end[active]
         if not len(owner):
-            return _Messages(address, size, attributes)
+            owners, begins, nbytes = zip(*attributes, strict=True)
+            found = np.concatenate(owners), np.concatenate(begins), np.concatenate(nbytes)
+            return _Messages(address, size, found)
         kinds = file.gather(at, "<u2")
         sizes = file.gather_int64(at + 2, "<u2")
-        shared = (file.gather(at + 4, "u1") & 2).astype(np.bool_)
+        shared = file.gather(at + 4, "u1") & 2
         blocks = [(owner, at + 8 + sizes, end)]
         for kind in distinct(kinds):
             chosen = kinds == kind
@@ -169,7 +199,9 @@ def _read_messages(file: MappedFile, headers: Int64Array) -> _Messages:
             if kind in _IGNORED:
                 continue
             if kind == _ATTRIBUTE:
-                attributes[objects] = True
+                if shared[chosen].any():
+                    raise UnsupportedLayoutError("a shared attribute")
+                attributes.append((objects, begin, sizes[chosen]))
             elif kind == _CONTINUATION:
                 start = file.gather_int64(begin, "<u8")
                 blocks.append((objects, start, start + file.gather_int64(begin + 8, "<u8")))
@@ -290,7 +322,7 @@ def _read_names(file: MappedFile, addresses: Int64Array) -> NDArray[np.bytes_]:
 
 def _lengths(file: MappedFile, messages: _Messages, hashed: Any) -> Int64Array:
     """Return first dimensions; hash all others."""
-    lengths = np.full(len(messages.attributes), -1, np.int64)
+    lengths = np.full(len(messages), -1, np.int64)
     for rows, payload in _payloads(file, messages, _SPACE):
         _check_spaces(payload)
         first = np.where(payload[:, 0] == 1, 8, 4)
@@ -325,7 +357,7 @@ def _check_spaces(payload: NDArray[np.uint8]) -> None:
 
 def _addresses(file: MappedFile, messages: _Messages, hashed: Any) -> Int64Array:
     """Return where data or chunk indexes begin; hash the rest of the layouts."""
-    addresses = np.full(len(messages.attributes), -1, np.int64)
+    addresses = np.full(len(messages), -1, np.int64)
     for rows, payload in _payloads(file, messages, _LAYOUT):
         kind = payload[:, 1]
         if (payload[:, 0] != 3).any() or (kind > CHUNKED).any():
@@ -364,7 +396,7 @@ def _columns(file: MappedFile, messages: _Messages) -> Iterator[_ColumnFields]:
 
 def _raw_messages(file: MappedFile, messages: _Messages, kind: int) -> list[bytes]:
     """Return one message of every dataset; nothing where it has none."""
-    found = [b""] * len(messages.attributes)
+    found = [b""] * len(messages)
     for rows, payload in _payloads(file, messages, kind):
         width = payload.shape[1]
         whole = payload.view(f"V{width}")[:, 0].tolist() if width else [b""] * len(rows)

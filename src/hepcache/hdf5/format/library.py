@@ -12,10 +12,10 @@ import xxhash
 from h5py import h5a, h5d, h5f, h5g, h5o, h5p, h5s, h5t
 
 from hepcache.hdf5.format.filters import reading
-from hepcache.hdf5.format.mapped import UnsupportedLayoutError
-from hepcache.hdf5.format.sources import RECORD
+from hepcache.hdf5.format.mapped import UnsupportedLayoutError, file_locking
 from hepcache.hdf5.model import (
     ELSEWHERE,
+    OWN_ATTRIBUTES,
     Column,
     Filter,
     Group,
@@ -32,6 +32,7 @@ def open_library(path: str, *, chunk_cache: int = 1 << 20) -> Any:
     """Open a file to read, with a large metadata cache; return h5py's ``FileID``."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_cache(0, 521, chunk_cache, 0.75)
+    access.set_file_locking(*file_locking())
     file = h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access)
     cache = file.get_mdc_config()
     cache.set_initial_size = True
@@ -191,21 +192,26 @@ def read_rows(
         dataset.read(memory, space, out, mtype=kind)
 
 
-def fixed_digests(file: Any, paths: list[bytes]) -> dict[bytes, bytes]:
-    """Return a digest of the attributes, and of a scalar's value, of each object that has any."""
+def attribute_digests(file: Any, paths: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Return a digest of the attributes of each object that has any."""
     found = {}
     for path in paths:
-        opened = h5o.open(file, b"/" + path)
         hashed = xxhash.xxh3_128()
         has_some = False
-        for name, kind, shape, value in read_attributes(opened):
+        for name, kind, shape, value in read_attributes(h5o.open(file, b"/" + path)):
             has_some = True
             hashed.update(repr((name, kind, shape, value_text(value))).encode())
-        if isinstance(opened, h5d.DatasetID) and not opened.get_space().get_simple_extent_ndims():
-            has_some = True
-            hashed.update(value_text(plain_value(opened)).encode())
         if has_some:
             found[path] = hashed.digest()
+    return found
+
+
+def value_digests(file: Any, paths: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Return a digest of the value of each dataset without dimensions."""
+    found = {}
+    for path in paths:
+        text = value_text(plain_value(h5d.open(file, b"/" + path)))
+        found[path] = xxhash.xxh3_128_digest(text.encode())
     return found
 
 
@@ -213,8 +219,8 @@ def read_attributes(opened: Any) -> Iterator[tuple[bytes, bytes, Any, Any]]:
     """Yield name, encoded type, shape and value of an object's attributes."""
     for number in range(h5a.get_num_attrs(opened)):
         attribute = h5a.open(opened, index=number)
-        if attribute.name == RECORD.encode():
-            continue  # it tells of this file, not of the tables
+        if attribute.name in OWN_ATTRIBUTES:
+            continue
         kind = attribute.get_type()
         if kind.detect_class(h5t.REFERENCE):
             raise UnsupportedLayoutError(

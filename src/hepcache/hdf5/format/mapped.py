@@ -26,15 +26,9 @@ BUSY = "another program has it open for writing; wait until it is closed"
 def lock_for_reading(file: int) -> None:
     """Ask for the lock that HDF5 asks for when it opens a file to read (``H5FD_sec2_lock``).
 
-    As there, ``HDF5_USE_FILE_LOCKING`` decides before the library's own settings whether locks
-    are used, and whether a file system that has none is an error. A lock that a writer has
-    raises ``BlockingIOError``.
+    A lock that a writer has raises ``BlockingIOError``.
     """
-    wanted, is_optional = _library_locking()
-    asked = os.environ.get("HDF5_USE_FILE_LOCKING", "")
-    if asked in ("FALSE", "0", "TRUE", "1", "BEST_EFFORT"):
-        wanted = asked not in ("FALSE", "0")
-        is_optional = asked == "BEST_EFFORT"
+    wanted, is_optional = file_locking()
     if not wanted:
         return
     try:
@@ -44,6 +38,20 @@ def lock_for_reading(file: int) -> None:
     except OSError as error:
         if error.errno != errno.ENOSYS or not is_optional:
             raise
+
+
+def file_locking() -> tuple[bool, bool]:
+    """Return whether files are locked, and whether a file system without locks will do.
+
+    As in HDF5, ``HDF5_USE_FILE_LOCKING`` decides before the library's own settings; it is looked
+    at now, not once for the process.
+    """
+    wanted, is_optional = _library_locking()
+    asked = os.environ.get("HDF5_USE_FILE_LOCKING", "")
+    if asked in ("FALSE", "0", "TRUE", "1", "BEST_EFFORT"):
+        wanted = asked not in ("FALSE", "0")
+        is_optional = asked == "BEST_EFFORT"
+    return wanted, is_optional
 
 
 @cache
