@@ -61,3 +61,22 @@ def test_a_file_is_a_store_that_is_only_read(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(ObjectMissingError, match="no such file"):
         FileStore(tmp_path / "none")
+
+
+@pytest.mark.parametrize("place", ["file", "directory"])
+def test_ranges_beyond_four_gibibytes(place: str, tmp_path: Path) -> None:
+    """Offsets don't fit in 32 bits; the file is sparse."""
+    path = tmp_path / "store" / "1"
+    path.parent.mkdir()
+    begin = (4 << 30) + 12345
+    with path.open("wb") as file:
+        file.seek(begin)
+        file.write(b"far behind")
+    named = place == "directory"
+    store: Store = open_store(f"ntpl+file://{tmp_path}/store") if named else FileStore(path)
+    name = "1" if named else ""
+    found = store.get_ranges(name, [begin + 4, 0, begin], [6, 3, 3])
+    assert [bytes(part) for part in found] == [b"behind", b"\0\0\0", b"far"]
+    assert dict(store.list()) == {name: begin + 10}
+    with pytest.raises(ObjectDamagedError):
+        store.get_ranges(name, [begin + 8], [3])

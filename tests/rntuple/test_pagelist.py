@@ -35,7 +35,7 @@ def columns(draw):
     return ColumnPages(
         elements=np.array(take(st.integers(1, 1 << 30)), np.int64),
         objects=np.array(take(places), np.int64),
-        offsets=np.array(take(NUMBERS), np.int64),
+        offsets=np.array(take(st.integers(0, 1 << 40) if kind == "file" else NUMBERS), np.int64),
         nbytes=np.array(take(sizes), np.int64),
         checksummed=np.array(take(st.booleans()), np.bool_),
         first_element=0 if suppressed else draw(st.integers(0, 1 << 60)),

@@ -41,6 +41,7 @@ T = TypeVar("T")
 _CONCURRENCY = 32
 # Objects up to this size are sent in one request, larger ones in parts.
 _WHOLE_BYTES = 64 << 20
+_PART_BYTES = 16 << 20
 
 
 class CloudStore(Store):
@@ -81,7 +82,7 @@ class CloudStore(Store):
         self._try(
             name,
             lambda: obstore.put(
-                self._service, key, view, use_multipart=parts, chunk_size=_WHOLE_BYTES // 4
+                self._service, key, view, use_multipart=parts, chunk_size=_PART_BYTES
             ),
         )
 
@@ -199,7 +200,7 @@ class CloudStore(Store):
 
     def _pause_after(self, error: Exception, name: str, pauses: Iterator[float]) -> float:
         """Return how long to wait before a new attempt; raise the error if there is none."""
-        pause = next(pauses, None) if broke_off(error) else None
+        pause = next(pauses, None) if passes(error) else None
         if pause is None:
             raise answer_error(error, self.uri, name, self._hint) from error
         return pause
@@ -337,12 +338,30 @@ def answer_error(error: Exception, uri: str, name: str, hint: str) -> Exception:
     return error
 
 
-def broke_off(error: Exception) -> bool:
-    """Tell whether an answer ended in its middle, which obstore does not retry.
+_PASSING = {
+    "RequestTimeout",
+    "RequestTimeTooSkewed",
+    "OperationAborted",
+    "ConditionalRequestConflict",
+    "SlowDown",
+    "InternalError",
+    "ServiceUnavailable",
+}
+"""Codes of S3 that ask for another attempt."""
 
-    A gateway that fails while it lists sends half of a document, whole as it were.
+
+def passes(error: Exception) -> bool:
+    """Tell whether a request failed for a reason that passes, and obstore did not retry it.
+
+    It retries most, but not connections that end under a conditional put or a removal of many
+    objects, no answer that ends in its middle, and no code of S3 that comes with status 400 or
+    409. A gateway that fails while it lists sends half of a document, whole as it were.
     """
-    said = str(error)
-    return isinstance(error, exceptions.GenericError) and (
-        "body error" in said or "invalid list response" in said
-    )
+    said = str(error).partition("\n\nDebug source")[0]
+    if not isinstance(error, exceptions.BaseError) or "retries, max_retries" in said:
+        return False
+    answer = _ANSWER.search(said)
+    if answer:
+        return answer["code"] in _PASSING
+    broken = ("body error", "invalid list response", "error sending request", "DeleteObjects")
+    return any(words in said for words in broken)

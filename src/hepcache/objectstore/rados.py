@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import math
 import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from ctypes.util import find_library
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote
 
@@ -25,6 +27,7 @@ from hepcache.errors import (
     ObjectMissingError,
     ObjectStoreError,
 )
+from hepcache.io.retry import pause_s
 from hepcache.objectstore.store import (
     Request,
     Store,
@@ -99,6 +102,21 @@ def _library() -> ctypes.CDLL:
     return found
 
 
+_PASSING = (-errno.EAGAIN, -errno.EBUSY, -errno.EINTR)
+
+
+def passing_retried(call: Callable[[], int], timeout_s: float) -> int:
+    """Return an answer of librados; one that passes by itself is asked for again for a while."""
+    end = time.monotonic() + timeout_s
+    for attempt in itertools.count():
+        value = call()
+        pause = pause_s(attempt)
+        if value not in _PASSING or time.monotonic() + pause > end:
+            return value
+        time.sleep(pause)
+    raise AssertionError
+
+
 class _PendingRead:
     """One asynchronous read of as many bytes as ``target`` takes."""
 
@@ -135,11 +153,13 @@ class _VectorRead:
         launch: Callable[[Request, NDArray[np.uint8], dict[str, c_void_p]], _PendingRead],
         check: Callable[[Request, int], None],
         concurrency: int,
+        timeout_s: float,
     ) -> None:
+        self._timeout_s = timeout_s
         self._launch = launch
         self._check = check
         self._contexts: dict[str, c_void_p] = {}
-        self._under_way: deque[tuple[Request, _PendingRead]] = deque()
+        self._under_way: deque[tuple[Request, NDArray[np.uint8], _PendingRead]] = deque()
         self._found: list[NDArray[np.uint8]] = []
         self._left = iter(requests)
         self._buffer = buffer
@@ -155,8 +175,11 @@ class _VectorRead:
         """Return the ranges when all are there."""
         try:
             while self._under_way:
-                request, read = self._under_way.popleft()
-                self._check(request, read.wait())
+                request, target, read = self._under_way.popleft()
+                value = read.wait()
+                if value in _PASSING:
+                    value = passing_retried(partial(self._once, request, target), self._timeout_s)
+                self._check(request, value)
                 self._next()
         finally:
             self.cancel()
@@ -165,7 +188,7 @@ class _VectorRead:
     def cancel(self) -> None:
         """Wait for what is under way: librados still writes into its memory."""
         while self._under_way:
-            self._under_way.popleft()[1].wait()
+            self._under_way.popleft()[2].wait()
         while self._contexts:
             self._rados.rados_ioctx_destroy(self._contexts.popitem()[1])
 
@@ -178,17 +201,37 @@ class _VectorRead:
             self._found.append(target)
             if request.length:
                 read = self._launch(request, target, self._contexts)
-                self._under_way.append((request, read))
+                self._under_way.append((request, target, read))
                 return
+
+    def _once(self, request: Request, target: NDArray[np.uint8]) -> int:
+        return self._launch(request, target, self._contexts).wait()
+
+
+def _conditional_write(
+    io: c_void_p, key: bytes, data: NDArray[np.uint8], version: int | None
+) -> int:
+    """Write an object of a version, or a new one; return librados's answer."""
+    rados = _library()
+    operation = c_void_p(rados.rados_create_write_op())
+    try:
+        if version is None:
+            rados.rados_write_op_create(operation, _EXCLUSIVE, None)
+        else:
+            rados.rados_write_op_assert_version(operation, version)
+        rados.rados_write_op_write_full(operation, data.ctypes.data, data.nbytes)
+        return int(rados.rados_write_op_operate(operation, io, key, None, 0))
+    finally:
+        rados.rados_release_write_op(operation)
 
 
 class RadosStore(Store):
     """Objects of a pool, read asynchronously through librados.
 
     librados itself sends a request again when an OSD comes back or another
-    takes over; what is raised is what stayed without an answer for
-    ``timeout_seconds``. How often an object is replicated, or how it is
-    erasure-coded, is the pool's.
+    takes over; what an OSD can't do just now is asked for again. What is raised is what stayed
+    without another answer for ``timeout_seconds``. How often an object is replicated, or how
+    it is erasure-coded, is the pool's.
 
     Parameters
     ----------
@@ -232,6 +275,7 @@ class RadosStore(Store):
         self._namespace = namespace
         self._locator_parts = int(locator)
         self._concurrency = int(concurrency)
+        self._timeout_s = float(timeout_seconds)
         self._rados = _library()
         self._cluster = c_void_p()
         name = f"client.{user}".encode()
@@ -255,7 +299,8 @@ class RadosStore(Store):
         self._check_limit(name, flat.nbytes)
         with self._place(name) as (io, key):
             self._raise_for(
-                name, self._rados.rados_write_full(io, key, flat.ctypes.data, flat.nbytes)
+                name,
+                self._again(self._rados.rados_write_full, io, key, flat.ctypes.data, flat.nbytes),
             )
 
     def put_anchor_if(self, name: str, data: Buffer, expected: bytes | None) -> bool:
@@ -273,18 +318,8 @@ class RadosStore(Store):
             found = self._content(io, name, key)
             if found != expected:
                 return False
-            operation = c_void_p(rados.rados_create_write_op())
-            try:
-                if found is None:
-                    rados.rados_write_op_create(operation, _EXCLUSIVE, None)
-                else:
-                    rados.rados_write_op_assert_version(
-                        operation, rados.rados_get_last_version(io)
-                    )
-                rados.rados_write_op_write_full(operation, flat.ctypes.data, flat.nbytes)
-                value = rados.rados_write_op_operate(operation, io, key, None, 0)
-            finally:
-                rados.rados_release_write_op(operation)
+            version = None if found is None else rados.rados_get_last_version(io)
+            value = self._again(_conditional_write, io, key, flat, version)
             if value in (-errno.EEXIST, -errno.ERANGE, -errno.EOVERFLOW, -errno.ENOENT):
                 return False
             self._raise_for(name, value)
@@ -295,11 +330,12 @@ class RadosStore(Store):
     def _content(self, io: c_void_p, name: str, key: bytes) -> bytes | None:
         """Return an object whole by one read, so that its version is that of the read."""
         size = c_uint64()
-        value = self._rados.rados_stat(io, key, byref(size), None)
+        value = self._again(self._rados.rados_stat, io, key, byref(size), None)
         while value >= 0:
             # One more byte than there was tells that it has not grown.
             buffer = np.empty(size.value + 1, np.uint8)
-            value = self._rados.rados_read(io, key, buffer.ctypes.data, buffer.nbytes, 0)
+            address = buffer.ctypes.data
+            value = self._again(self._rados.rados_read, io, key, address, buffer.nbytes, 0)
             if 0 <= value < buffer.nbytes:
                 return buffer[:value].tobytes()
             size.value = 2 * buffer.nbytes
@@ -327,7 +363,9 @@ class RadosStore(Store):
         """Ask for ranges of many objects, and return what waits for them."""
         if buffer is None:
             buffer = np.empty(sum(request.length for request in requests), np.uint8)
-        return _VectorRead(requests, buffer, self._launch, self._check, self._concurrency)
+        return _VectorRead(
+            requests, buffer, self._launch, self._check, self._concurrency, self._timeout_s
+        )
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield name and bytes of objects; RADOS looks through the whole namespace for them."""
@@ -344,7 +382,7 @@ class RadosStore(Store):
         """Remove objects."""
         for name in names:
             with self._place(name) as (io, key):
-                value = self._rados.rados_remove(io, key)
+                value = self._again(self._rados.rados_remove, io, key)
             if value != -errno.ENOENT:
                 self._raise_for(name, value)
 
@@ -402,8 +440,12 @@ class RadosStore(Store):
         self._raise_for("", self._rados.rados_nobjects_list_open(self._io, byref(listing)))
         try:
             while True:
-                value = self._rados.rados_nobjects_list_next(
-                    listing, byref(entry), byref(locator), None
+                value = self._again(
+                    self._rados.rados_nobjects_list_next,
+                    listing,
+                    byref(entry),
+                    byref(locator),
+                    None,
                 )
                 if value == -errno.ENOENT:
                     return
@@ -418,11 +460,14 @@ class RadosStore(Store):
     def _size(self, name: str) -> int | None:
         size = c_uint64()
         with self._place(name) as (io, key):
-            value = self._rados.rados_stat(io, key, byref(size), None)
+            value = self._again(self._rados.rados_stat, io, key, byref(size), None)
         if value == -errno.ENOENT:
             return None
         self._raise_for(name, value)
         return size.value
+
+    def _again(self, call: Callable[..., int], *arguments: Any) -> int:
+        return passing_retried(partial(call, *arguments), self._timeout_s)
 
     def _raise_for(self, name: str, value: int) -> None:
         """Raise what a negative answer means."""
