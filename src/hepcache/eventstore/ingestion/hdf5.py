@@ -49,6 +49,7 @@ from hepcache.hdf5.reader import EventTables
 
 _EVENT_INDEX = ("run", "subrun", "evt")  # the columns that tell to which event a row belongs
 _KEY = "evt.seq"  # numbers a concatenated file's events; it is no part of them
+_NOT_COLUMNS = (*_EVENT_INDEX, _KEY, f"{_KEY}_cnt")
 _SUB_EVENT = ("subevt", "subevent", "*_idx", "*_index")
 _PART_BYTES = 256 << 20
 _PORTION_BYTES = 64 << 20
@@ -148,7 +149,7 @@ def _description(label: str, group: str, datasets: dict[str, Any]) -> ClassDescr
             () if dataset.shape[1:] == (1,) else tuple(dataset.shape[1:]),
         )
         for name, dataset in sorted(datasets.items())
-        if name not in (*_EVENT_INDEX, _KEY)
+        if name not in _NOT_COLUMNS
     )
     counting = tuple(
         column.name
