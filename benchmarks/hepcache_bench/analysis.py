@@ -17,6 +17,7 @@ import typer
 from hepcache.bench.frame import no_file_known, progress
 from hepcache.bench.result import BenchResult
 from hepcache.errors import ProcessorError
+from hepcache_bench.rdataframe import NOT_MEASURED, RDataFrame, root_python
 from hepcache_bench.reuse import example_module
 
 __all__ = ["bench"]
@@ -26,6 +27,7 @@ _ROUNDS, _QUICK_ROUNDS = 5, 1
 _FILES = 4
 _CHUNKSIZE = 50_000
 _COFFEA, _HOT, _DERIVED = "coffea", "hot columns", "derived columns"
+_ROOT, _ROOT_EXAMPLE = "RDataFrame", "hh_bbll"
 _CHANGED, _AGAIN = "derived columns, other bins", "nothing changed"
 _RATIOS = {"hot": _HOT, "derived": _DERIVED, "changed": _CHANGED, "again": _AGAIN}
 _WANTED = (
@@ -59,7 +61,9 @@ def bench(
 
     Two hosts of one worker each, in turns: coffea with the files in the page cache; cached
     columns; the functions that take long marked with hepcache.derived; the same with other bins
-    in all histograms; and results that are stored. All must come to the same.
+    in all histograms; and results that are stored. All must come to the same. ROOT's RDataFrame
+    makes the same selection as hh_bbll with two threads, where HEPCACHE_ROOT_PYTHON names an
+    interpreter that has ROOT.
     """
     # Imported here and below: coffea takes seconds, and the command's --help must not.
     from hepcache.clusters import LocalCluster
@@ -97,10 +101,21 @@ def bench(
             }
             for name, walls in medians.items()
             for case, wall in walls.items()
+        ]
+        + [
+            {"example": name, "case": _ROOT, "events": events, "note": NOT_MEASURED}
+            for name, walls in medians.items()
+            if name == _ROOT_EXAMPLE and _ROOT not in walls
         ],
         {
             f"{name}_coffea_over_{short}": walls[_COFFEA] / walls[case]
             for name, walls in medians.items()
+            for short, case in _RATIOS.items()
+        }
+        | {
+            f"{name}_root_over_{short}": walls[_ROOT] / walls[case]
+            for name, walls in medians.items()
+            if _ROOT in walls
             for short, case in _RATIOS.items()
         },
     )
@@ -127,10 +142,48 @@ def _measured(client: Any, paths: Iterable[str], name: str, rounds: int) -> dict
     }
     expected = {case: run() for case, run in cases.items()}  # fills what is kept
     other = _run_coffea(client, files, _example(name, marked=False, bins=2).Processor())
+    with ExitStack() as stack:
+        rdataframe = _rdataframe(stack, name, files, expected[_COFFEA])
+        return _taken(name, cases, expected, other, rdataframe, rounds)
+
+
+def _rdataframe(
+    stack: ExitStack, name: str, files: Sequence[str], expected: Mapping[str, Any]
+) -> RDataFrame | None:
+    """Return the example in RDataFrame, where it is written and there is a ROOT.
+
+    Raises ``ProcessorError``: its output is not coffea's.
+    """
+    python = root_python()
+    if name != _ROOT_EXAMPLE or python is None:
+        if name == _ROOT_EXAMPLE:
+            progress.print(f"{name}, {_ROOT}: {NOT_MEASURED}")
+        return None
+    axes = example_module(f"{name}_axes", name).AXES
+    made = RDataFrame(python, _datasets(files), axes, threads=2)
+    stack.callback(made.close)
+    _, output = made()
+    differences = made.differences(output, expected)
+    if differences:
+        raise ProcessorError(f"{name}, {_ROOT}: {'; '.join(differences)}")
+    return made
+
+
+def _taken(
+    name: str,
+    cases: Mapping[str, Case],
+    expected: Mapping[str, Mapping[str, Any]],
+    other: Mapping[str, Any],
+    rdataframe: RDataFrame | None,
+    rounds: int,
+) -> dict[str, list[float]]:
+    """Return what every case took, round by round."""
     for case, output in expected.items():
         if output != (other if case == _CHANGED else expected[_COFFEA]):
             raise ProcessorError(f"{name}, {case}: the output is not coffea's")
     walls: dict[str, list[float]] = {case: [] for case in cases}
+    if rdataframe is not None:
+        walls[_ROOT] = []
     for number in range(rounds):
         progress.print(f"{name}, round {number + 1}")
         for case, run in cases.items():
@@ -139,6 +192,9 @@ def _measured(client: Any, paths: Iterable[str], name: str, rounds: int) -> dict
             walls[case].append(time.perf_counter() - began)
             if output != expected[case]:
                 raise ProcessorError(f"{name}, {case}: the output has changed")
+        if rdataframe is not None:
+            took_s, _ = rdataframe()
+            walls[_ROOT].append(took_s)
     return walls
 
 
@@ -180,9 +236,14 @@ def _run_coffea(client: Any, paths: Sequence[str], processor: Any) -> Mapping[st
     return _output(Runner(executor, schema=NanoAODSchema, chunksize=_CHUNKSIZE), paths, processor)
 
 
+def _datasets(paths: Sequence[str]) -> dict[str, Sequence[str]]:
+    return {"data": paths[::2], "signal": paths[1::2]}
+
+
 def _output(runner: Any, paths: Sequence[str], processor: Any) -> Mapping[str, Any]:
-    halves = {"data": paths[::2], "signal": paths[1::2]}
-    fileset = {name: {"files": dict.fromkeys(files, "Events")} for name, files in halves.items()}
+    fileset = {
+        name: {"files": dict.fromkeys(files, "Events")} for name, files in _datasets(paths).items()
+    }
     with warnings.catch_warnings():
         # Of collections that the sample lacks.
         warnings.filterwarnings("ignore", "Missing cross-reference", RuntimeWarning)

@@ -21,7 +21,7 @@ from coffea.processor import ProcessorABC
 from hepcache.errors import ProcessorError
 from hepcache.fileset.segments import segment_boundaries
 from hepcache.formats.registry import probe
-from hepcache.process.chunk import Chunk, process_chunk
+from hepcache.process.chunk import Chunk, Content, process_chunk
 from hepcache.process.worker_state import worker_state
 from hepcache.settings import settings
 from hepcache.upstream.coffea import WorkItem, coffea_work
@@ -116,10 +116,14 @@ class Chunks:
     def hepcache(self, start: int, stop: int) -> Contender:
         """Return the work function of a task, reading through this process's cache."""
         record = probe(str(self.path), "Events")
+        content = Content(
+            tag=record.tag,
+            validator=record.validator,
+            boundaries=segment_boundaries(record.clusters, settings().segment_entries),
+        )
         chunk = Chunk(
-            "sample", record.path, record.tree, start, stop, UUID(record.uuid).bytes, {}, None,
-            record.tag, record.validator,
-            segment_boundaries(record.clusters, settings().segment_entries),
+            "sample", record.path, record.tree, start, stop, UUID(record.uuid).bytes, {},
+            content=content,
         )  # fmt: skip
         processor = Sums(self.columns)
 

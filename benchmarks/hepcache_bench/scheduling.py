@@ -17,7 +17,7 @@ import psutil
 from distributed import Client
 
 from hepcache.process import Executor
-from hepcache.process.chunk import Chunk
+from hepcache.process.chunk import Chunk, Content
 from hepcache.process.run_history import RunHistory
 from hepcache_bench.contenders import OURS, StockExecutor
 
@@ -120,7 +120,7 @@ def made_chunk(number: int) -> Chunk:
     start = part * _ENTRIES
     return Chunk(
         "data", f"/data/{file}.root", "Events", start, start + _ENTRIES, identity.bytes, {},
-        None, "t", "v", _BOUNDARIES, "",
+        content=Content(tag="t", validator="v", boundaries=_BOUNDARIES),
     )  # fmt: skip
 
 
