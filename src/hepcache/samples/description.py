@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -35,7 +36,29 @@ class BranchDescription:
 
 
 def nanoaod_v15() -> list[BranchDescription]:
-    """Return the branches of NanoAOD v15, in the order of the file."""
+    """Return the branches of NanoAOD v15: one counter for each collection, such as nElectron."""
+    described = described_file()
+    known = {branch.name for branch in described}
+    shared = {branch.counter: _collection_counter(branch.counter, known) for branch in described}
+    alone = {counter for counter, collection in shared.items() if counter != collection}
+    return [
+        replace(branch, counter=shared[branch.counter])
+        for branch in described
+        if branch.name not in alone
+    ]
+
+
+def _collection_counter(counter: str, known: Collection[str]) -> str:
+    base = counter.split("_")[0]
+    return base if base in known else counter
+
+
+def described_file() -> list[BranchDescription]:
+    """Return the branches of the file that was described, in its order.
+
+    It was a copy written array by array, so that each array has a counter of its own, such as
+    nElectron_charge.
+    """
     packed = files("hepcache.samples").joinpath(_DATA).read_bytes()
     rows = json.loads(gzip.decompress(packed))
     return [
