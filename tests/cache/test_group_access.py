@@ -14,7 +14,7 @@ import pytest
 
 from hepcache.cache import ColumnCache, ColumnKey, Entry
 from hepcache.cache.contents import stored_columns
-from hepcache.cache.group_access import may_read, readable_by_group
+from hepcache.cache.group_access import may_read, readable_by_group, shared_origin
 from hepcache.catalogue.catalogue import Catalogue
 from hepcache.errors import CacheDirectoryError
 
@@ -252,3 +252,62 @@ def test_columns_of_a_private_file_stay_private(
             assert state.worker_state().cache_of(str(public)).directory == room / "own"
     finally:
         state.forget()
+
+
+SHARED = ["root://xcache.site//store/", "https://Open.site/eos/public", "s3://bucket/"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "root://xcache.site//store/a.root",
+        "root://xcache.site/store/mc/a.root",
+        "ROOT://XCACHE.site//store/a.root",
+        "https://open.site/eos/public/a%20b.root",
+        "s3://bucket/a.root",
+    ],
+)
+def test_origins_that_an_administrator_has_named(url: str) -> None:
+    assert shared_origin(url, SHARED)
+    assert not shared_origin(url, [])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/store/a.root",
+        "root://xcache.site//stores/a.root",
+        "root://xcache.site//store",
+        "root://xcache.site//store/../private/a.root",
+        "https://open.site/eos/public/%2e%2e/private/a.root",
+        "https://open.site/eos/public/%252e%252e/private/a.root",
+        "https://open.site/eos/publicly/a.root",
+        "https://open.site.evil/eos/public/a.root",
+        "https://open.site:8443/eos/public/a.root",
+        "https://me@open.site/eos/public/a.root",
+        "https://me:secret@open.site/eos/public/a.root",
+        "https://open.site/eos/public/a.root?authz=abc",
+        "https://open.site/eos/public/a.root?X-Amz-Signature=abc",
+        "http://open.site/eos/public/a.root",
+        "simplecache::https://open.site/eos/public/a.root",
+        "s3://key:secret@bucket/a.root",
+        "s3://bucket.other/a.root",
+    ],
+)
+def test_no_other_url_is_shared(url: str) -> None:
+    assert not shared_origin(url, SHARED)
+
+
+@needs_root
+def test_columns_of_named_urls_are_in_the_groups_cache(room: Path, shared: Path) -> None:
+    from hepcache.process.worker_state import WorkerState
+
+    chosen = {
+        "hepcache.cache.directory": str(room / "own"),
+        "hepcache.cache.group": str(shared),
+        "hepcache.cache.group_origins": ["root://xcache.site//store/"],
+    }
+    with dask.config.set(chosen):
+        state = WorkerState()
+        assert state.cache_of("root://xcache.site//store/a.root").directory == shared
+        assert state.cache_of("root://xcache.site//user/a.root").directory == room / "own"

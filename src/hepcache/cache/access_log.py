@@ -13,7 +13,8 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ _NUMBER = struct.Struct("<q")
 _GENERATION, _STAMP, _CLOCK, _USED = range(64, 64 + 4 * 8, 8)
 _SHARE = struct.Struct("<qq")  # user id + 1, bytes in use
 _SHARES, _MAX_SHARES = 128, 128
+_TOTALS = _SHARES + _MAX_SHARES * _SHARE.size
 _LOCK = (1 << 62) + 1  # beyond every key's number
 _PENDING = 8192  # uses that a process keeps to itself, so that a hit costs no system call
 _NONE = (0, 0)
@@ -81,6 +83,65 @@ class Slot:
 
 
 _UNKNOWN = Slot(0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What all processes of a host have counted in a cache directory since it was made.
+
+    ``done``, ``reused``, ``failed``, ``skipped``: chunks by outcome.
+    ``hits``, ``misses``: columns that they touched, there or not; ``hit_bytes``, ``miss_bytes``:
+    their decoded bytes.
+    ``origin_bytes``: bytes that came from origins.
+    ``evicted``, ``evicted_bytes``: columns that had to go, and what they occupied.
+    ``damaged``: columns that were set aside.
+    """
+
+    # On disk they have this order: a new one is the last.
+    done: int = 0
+    reused: int = 0
+    failed: int = 0
+    skipped: int = 0
+    hits: int = 0
+    misses: int = 0
+    hit_bytes: int = 0
+    miss_bytes: int = 0
+    origin_bytes: int = 0
+    evicted: int = 0
+    evicted_bytes: int = 0
+    damaged: int = 0
+
+    def __add__(self, other: Totals) -> Totals:
+        mine, others = asdict(self), asdict(other)
+        return Totals(**{name: mine[name] + others[name] for name in mine})
+
+
+_TOTALS_RECORD = struct.Struct(f"<{len(fields(Totals))}q")
+
+
+def read_totals(path: Path) -> tuple[Totals, dict[int, int]]:
+    """Return the totals of an access log, and the bytes in use by user id, changing nothing.
+
+    Raises OSError: the file can't be read. ValueError: it is no access log.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        head = os.pread(descriptor, _HEAD_BYTES, 0)
+    finally:
+        os.close(descriptor)
+    if len(head) < _HEAD_BYTES or _HEAD.unpack_from(head)[:2] != (_MAGIC, _VERSION):
+        raise ValueError(f"{path} is not what a cache counts in")
+    return _unpacked_totals(head[_TOTALS:]), _unpacked_shares(head[_SHARES:_TOTALS])
+
+
+def _unpacked_totals(data: bytes) -> Totals:
+    numbers = _TOTALS_RECORD.unpack_from(data)
+    names = (field.name for field in fields(Totals))
+    return Totals(**dict(zip(names, numbers, strict=True)))
+
+
+def _unpacked_shares(data: bytes) -> dict[int, int]:
+    return {who - 1: used for who, used in _SHARE.iter_unpack(data) if who}
 
 
 class AccessLog:
@@ -147,6 +208,14 @@ class AccessLog:
             shares = measure()
             self._set_used(sum(shares.values()), shares)
             return sum(shares.values())
+
+    def add_totals(self, totals: Totals) -> None:
+        """Add to what all processes of the host have counted, unless the volume fails."""
+        with suppress(OSError), self._guard, exclusive(self._locks, _LOCK):
+            data = self._read(_TOTALS, _TOTALS_RECORD.size)
+            if data is not None:
+                total = _unpacked_totals(data) + totals
+                self._write(_TOTALS, _TOTALS_RECORD.pack(*astuple(total)))
 
     def stamp_ns(self) -> int:
         """Return a time in ns that is later than any given before on this host.
@@ -264,7 +333,7 @@ class AccessLog:
 
     def _shares(self) -> dict[int, int]:
         data = self._read(_SHARES, _MAX_SHARES * _SHARE.size)
-        return {who - 1: used for who, used in _SHARE.iter_unpack(data or b"") if who}
+        return _unpacked_shares(data or b"")
 
     def _set_used(self, used: int, shares: Mapping[int, int]) -> None:
         self._set(_USED, max(used, 0))

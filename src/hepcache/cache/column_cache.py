@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from hepcache.cache.access_log import EVICTED, FILLED_AFTER, AccessLog
+from hepcache.cache.access_log import EVICTED, FILLED_AFTER, AccessLog, Totals
 from hepcache.cache.contents import ResidencyIndex, StoredColumn
 from hepcache.cache.disk.codecs import CodecName
 from hepcache.cache.disk.files import read_blob, read_column, write_blob
@@ -244,6 +244,10 @@ class ColumnCache:
             self._began = known
         return self._began[run]
 
+    def add_totals(self, totals: Totals) -> None:
+        """Add to what all processes of the host have counted in this cache."""
+        self._access_log.add_totals(totals)
+
     def flush(self) -> None:
         """Return when everything produced so far is written or refused."""
         self._writer.flush()
@@ -378,6 +382,7 @@ class ColumnCache:
     def _quarantined(self, nbytes: int, uid: int) -> None:
         self._space.release(nbytes, uid)
         self.counters.add("quarantined")
+        self._access_log.add_totals(Totals(damaged=1))
 
 
 def _call(method: weakref.WeakMethod[Any]) -> None:

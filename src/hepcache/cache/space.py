@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from hepcache.cache.access_log import EVICTED, AccessLog, costs
+from hepcache.cache.access_log import EVICTED, AccessLog, Totals, costs
 from hepcache.cache.contents import StoredColumn, stored_columns
 from hepcache.cache.disk.files import remove_garbage, stored_digest
 from hepcache.cache.disk.layout import Layout
@@ -257,11 +257,15 @@ class Space:
     ) -> tuple[list[StoredColumn], int]:
         """Evict among some of what is stored; return what stays, and how many went."""
         gone = set()
+        gone_bytes = 0
         for column in self.expendable(among, excess_bytes):
             number = number_of(column)
             if remove_column(column.path):
                 self._access_log.mark(number, EVICTED)
                 gone.add(column.path)
+                gone_bytes += column.nbytes
+        if gone:
+            self._access_log.add_totals(Totals(evicted=len(gone), evicted_bytes=gone_bytes))
         return [column for column in stored if column.path not in gone], len(gone)
 
     def _candidates(self, stored: Sequence[StoredColumn], hashes: np.ndarray) -> Candidates:

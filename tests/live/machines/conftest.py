@@ -124,7 +124,7 @@ all:
 
 def mount_software() -> str:
     """Return the command that puts hepcache where it is on this machine."""
-    places = (sys.base_prefix, sys.prefix, REPOSITORY / "src")
+    places = (sys.base_prefix, sys.prefix, REPOSITORY / "src", REPOSITORY / "benchmarks")
     binds = [f"mkdir -p {one} && mount --bind /software{one} {one}" for one in places]
     return " && ".join(["mkdir -p /software", "mount -o ro LABEL=software /software", *binds])
 

@@ -23,3 +23,4 @@ for _ in 1 2; do inside ansible-playbook -i "$DIR/given/inventory.yml" --tags "$
 inside /opt/hepcache/bin/python --version
 inside /usr/local/bin/hepcache --version
 inside /opt/hepcache/bin/jupyter labextension list 2>&1
+inside /opt/hepcache/bin/pip list

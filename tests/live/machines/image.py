@@ -84,7 +84,8 @@ def build_software(image: Path, script: Path, *arguments: str) -> None:
     # Their shared libraries, their entry points and versions, and where hepcache itself is.
     for pattern in ("*.libs", "*.dist-info", "*.pth", "_editable*"):
         wanted.update(packages.glob(pattern))
-    wanted |= {prefix / "pyvenv.cfg", prefix / "bin/hepcache", REPOSITORY / "src"}
+    wanted |= {prefix / "pyvenv.cfg", prefix / "bin/hepcache"}
+    wanted |= {REPOSITORY / "src", REPOSITORY / "benchmarks"}
     wanted.update(prefix.glob("bin/python*"))
     base = Path(sys.base_prefix)
     wanted |= {base / "bin", next(base.glob("lib/python3*")), *base.glob("lib/libpython*.so*")}
