@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 import pytest
 
-from hepcache.credentials import told_cause, url_problem, without_credentials
+from hepcache.credentials import pickled_credentials, told_cause, url_problem, without_credentials
 from hepcache.errors import BadFileError, ClusterError, ConfigurationError, UnknownColumnError
 
 HIDDEN = {
@@ -100,3 +103,39 @@ def test_what_shows_a_password_is_no_cause() -> None:
     assert told_cause(shows) is None
     hides.__cause__ = shows
     assert told_cause(hides) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "s3://key:pw@bucket/a.root",
+        b"https://host/a?token=pw",
+        {"s3": {"secret_access_key": "0123"}},
+        {"OIDC_TOKEN": "0123"},
+        [("password", "0123")],
+        '{"api-key": "0123456789"}',
+        "token = 0123456789",
+        "AKIA" + 16 * "X",
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "Authorization: Bearer 0123456789",
+    ],
+    ids=repr,
+)
+def test_secrets_in_pickles_are_seen(value: Any) -> None:
+    assert pickled_credentials(pickle.dumps(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"url": "root://host:1094//a.root", "key": "tight", "keys": ["b", "c"]},
+        {"token": "", "password": None, "secret": 3},
+        "/tmp/test_credentials_0/marked.py",
+        ("passed", "loose"),
+        bytes(range(256)),
+        1 << 70,
+    ],
+    ids=repr,
+)
+def test_what_is_no_secret_is_not_taken_for_one(value: Any) -> None:
+    assert not pickled_credentials(pickle.dumps((value, "scaled")))

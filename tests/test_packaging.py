@@ -81,7 +81,24 @@ def test_the_oldest_versions_are_the_lower_bounds() -> None:
         assert Version(oldest[requirement.name]) == Version(bound.version), requirement.name
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements.oldest"])
+FACILITY = "deploy/ansible/roles/environment/files/requirements.txt"
+
+
+def test_a_facility_gets_what_the_lock_has_and_no_tools() -> None:
+    """Run ``make lock`` where this fails."""
+
+    def pinned(name: str) -> dict[str, str]:
+        lines = (ROOT / name).read_text().splitlines()
+        return dict(line.partition(" ")[0].split("==") for line in lines)
+
+    locked, facility = pinned("requirements.lock"), pinned(FACILITY)
+    assert {name: locked.get(name, version) for name, version in facility.items()} == facility
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {Requirement(text).name for text in asked} <= facility.keys()
+    assert not facility.keys() & {"pytest", "ruff", "mypy", "sphinx", "hypothesis"}
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements.oldest", FACILITY])
 def test_the_lock_names_no_host(name: str) -> None:
     assert "://" not in (ROOT / name).read_text()
     importlib.import_module("hepcache.settings")

@@ -41,6 +41,7 @@ BAD = {
     "cache.mode": [None, "", 1, True, "Columns", ["columns"]],
     "cache.directory": ["", 0, ["a"], " "],
     "cache.group": ["", 7],
+    "cache.group_origins": ["", 7, ["/store"], ["root://me@server//"], ["store/"], [7]],
     "cache.capacity": [None, "much", "120%", "0%", "-5 GB", -1, 0, "", "GB", "inf", "1e999", True],
     "cache.quota": ["0%", "-1%", -3, 0, "", "nan%", "5 foos"],
     "cache.cull": ["high", None, True, "-7%", "nan", "7%%", [7], "1e999", 0, "101%", "0%", ""],

@@ -24,10 +24,13 @@ _HOMES: dict[str, str] = {
     "RunRecord": "hepcache.report",
     "Runner": "hepcache.process",
     "analyse": "hepcache.api",
+    "arrays": "hepcache.reading",
     "attach": "hepcache.clusters",
     "cachestrategy": "hepcache.cache",
     "derived": "hepcache.results",
+    "events": "hepcache.reading",
     "fingerprint": "hepcache.results",
+    "iterate": "hepcache.reading",
     "load_fileset": "hepcache.fileset",
     "warm": "hepcache.api",
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import filter as matching
 from typing import Any, Literal
@@ -13,9 +14,11 @@ from distributed import Client
 from hepcache.catalogue import Catalogue, columns_of, expand
 from hepcache.fileset import Fileset, load_fileset
 from hepcache.process import Executor, Runner
+from hepcache.process.derived_maker import DerivedMaker, load_maker
+from hepcache.process.run_history import calls_directory, last_run
 from hepcache.report import RunRecord
 
-__all__ = ["analyse", "choose_columns", "warm"]
+__all__ = ["analyse", "choose_columns", "derived_maker", "warm"]
 
 
 def analyse(
@@ -85,27 +88,38 @@ def analyse(
     if columns is not None:
         preload = frozenset(columns)
         files = Fileset(replace(spec, preload=preload) for spec in files)
-    client = cluster if isinstance(cluster, Client) else cluster.client()
-    runner = Runner(
-        executor=Executor(client=client, status=status),
-        schema=NanoAODSchema if schema is None else schema,
-        chunksize=chunksize,
-        maxchunks=maxchunks,
-        skipbadfiles=skipbadfiles,
-        name=name,
-        remember=remember,
-        divisible=divisible,
-        failures=failures,
-        results=results,
-    )
-    try:
+    with _client_of(cluster) as client:
+        runner = Runner(
+            executor=Executor(client=client, status=status),
+            schema=NanoAODSchema if schema is None else schema,
+            chunksize=chunksize,
+            maxchunks=maxchunks,
+            skipbadfiles=skipbadfiles,
+            name=name,
+            remember=remember,
+            divisible=divisible,
+            failures=failures,
+            results=results,
+        )
         output = runner(files, processor, treename=treename, trace=trace)
+    return output, _record_of(runner)
+
+
+@contextmanager
+def _client_of(cluster: Any) -> Iterator[Client]:
+    """Lend a client of a cluster; one that was given stays open."""
+    client = cluster if isinstance(cluster, Client) else cluster.client()
+    try:
+        yield client
     finally:
         if client is not cluster:
             client.close()
+
+
+def _record_of(runner: Runner) -> RunRecord:
     if runner.run_record is None:
         raise AssertionError("unreachable: a run that returns has a record")
-    return output, runner.run_record
+    return runner.run_record
 
 
 def warm(
@@ -117,6 +131,7 @@ def warm(
     chunksize: int = 100_000,
     skipbadfiles: bool | tuple[type[BaseException], ...] = False,
     status: bool = True,
+    derived: DerivedMaker | None = None,
 ) -> RunRecord:
     """Read columns onto the hosts that will be asked for them, and do nothing else.
 
@@ -126,11 +141,14 @@ def warm(
         As for :func:`analyse`.
     columns
         Names of columns, or patterns as in a shell, such as ``"Jet_*"``.
+    derived
+        Makes derived columns too, as a run has used them; :func:`derived_maker` returns it.
 
     Returns
     -------
     RunRecord
-        What was read, and what was there already.
+        What was read, and what was there already; ``record.derived``: the same of derived
+        columns.
 
     Raises
     ------
@@ -139,20 +157,44 @@ def warm(
         what comes near.
     """
     files = load_fileset(fileset, treename=treename)
-    _, record = analyse(
-        files,
-        _number,
-        cluster=cluster,
-        treename=treename,
-        schema=BaseSchema,
-        chunksize=chunksize,
-        skipbadfiles=skipbadfiles,
-        columns=choose_columns(files, columns, skipbadfiles=bool(skipbadfiles), status=status),
-        status=status,
-        name="warm",
-        remember=False,
-    )
-    return record
+    chosen = choose_columns(files, columns, skipbadfiles=bool(skipbadfiles), status=status)
+    preload = frozenset(chosen)
+    with _client_of(cluster) as client:
+        runner = Runner(
+            executor=Executor(client=client, status=status),
+            schema=BaseSchema if derived is None else derived.schema,
+            chunksize=chunksize,
+            skipbadfiles=skipbadfiles,
+            name="warm",
+            remember=False,
+        )
+        runner(
+            Fileset(replace(spec, preload=preload) for spec in files),
+            _number if derived is None else derived,
+            treename=treename,
+            iteritems_options=None if derived is None else derived.iteritems_options,
+        )
+    return _record_of(runner)
+
+
+def derived_maker() -> DerivedMaker | None:
+    """Return what makes the derived columns that the last run used, for :func:`warm`.
+
+    Returns
+    -------
+    DerivedMaker or None
+        ``None`` where no run is remembered, or the last one used no derived column.
+
+    Raises
+    ------
+    CatalogueError
+        The catalogue can't be read.
+    CacheDirectoryError
+        Others could reach into the directory beside it where the calls are kept.
+    """
+    with Catalogue.from_settings() as catalogue:
+        last = last_run(catalogue)
+    return None if last is None else load_maker(calls_directory(), last.derived)
 
 
 def choose_columns(

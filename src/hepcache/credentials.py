@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickletools
 import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -22,6 +23,22 @@ _SECRET = re.compile(
     r"(?i)([?&][^=&\s]*(?:auth|cred|key|pass|policy|secret|sig|token)[^=&\s]*)=[^&\s'\"]+"
 )
 _BEARER = re.compile(r"(?i)(\bbearer(?:\s|%20)+|authorization\W+basic\s+)[\w.~+/=%-]{8,}")
+
+# Names under which programs keep secrets, and what some secrets themselves look like.
+_SECRET_NAME = re.compile(
+    r"(?i)(?:[\w-]{0,40}[_-])?"
+    r"(?:pass(?:word|wd|phrase)|secret|token|credentials?|(?:api|access|private)_?key)"
+    r"(?:[_-][\w-]{0,40})?"
+)
+_NAMED = re.compile(
+    r"(?i)(?:pass(?:word|wd|phrase)|secret|token|credential|(?:api|access|private)[_-]?key)\w*"
+    r"[\"']?\s*[:=]\s*[\"']?[^\s\"',}]{4}"
+)
+_KNOWN = re.compile(
+    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.|\bgh[pousr]_\w{30,}"
+    r"|\bglpat-[\w-]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY"
+)
+_LONGEST = 1 << 20  # larger texts are data
 
 
 def without_credentials(text: str) -> str:
@@ -67,6 +84,42 @@ def _is_arn(scheme: str, rest: str) -> bool:
 def _in_bucket(scheme: str, port: str) -> bool:
     """Tell whether what looks like a port is no port, because buckets have none."""
     return bool(_BUCKETS.match(scheme) and port.strip(_STOPS))
+
+
+def pickled_credentials(data: bytes) -> bool:
+    """Tell whether what is pickled seems to hold a password, a key or a token.
+
+    ``data``: a pickle, which is not loaded. A text is taken for a secret if it is a URL with one,
+    looks like a known kind of key, or stands under a name such as ``token`` or ``access_key``.
+
+    >>> import pickle
+    >>> pickled_credentials(pickle.dumps({"url": "s3://key:secret@bucket/a.root"}))
+    True
+    >>> pickled_credentials(pickle.dumps({"token": "0123456789"}))
+    True
+    >>> pickled_credentials(pickle.dumps({"url": "root://host//a.root", "key": "tight"}))
+    False
+    """
+    named = False
+    for text in _texts(data):
+        if (named and text.strip()) or _is_secret(text):
+            return True
+        named = _SECRET_NAME.fullmatch(text) is not None
+    return False
+
+
+def _texts(data: bytes) -> Iterator[str]:
+    """Yield what a pickle has of text, and of short bytes; "" stands for anything else."""
+    for operation, value, _ in pickletools.genops(data):
+        if operation.name in ("MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT"):
+            continue
+        if isinstance(value, bytes | bytearray):
+            value = value.decode("latin-1")
+        yield value if isinstance(value, str) and len(value) <= _LONGEST else ""
+
+
+def _is_secret(text: str) -> bool:
+    return without_credentials(text) != text or bool(_KNOWN.search(text) or _NAMED.search(text))
 
 
 def told_cause(error: BaseException) -> BaseException | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import pwd
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from hepcache.errors import ConfigurationError
 DEFAULTS: dict[str, Any] = yaml.safe_load(files("hepcache").joinpath("hepcache.yaml").read_text())
 """What ``hepcache.yaml`` says."""
 _PREFIX = "hepcache."
+_SERVER = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@?#]+(?:/[^?#]*)?$")
 _VARIABLES = "DASK_HEPCACHE"
 _INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 _PARENT = "inherited from the process that started this one"
@@ -50,7 +52,7 @@ _REMOVED = {
     "placement.epsilon": "smaller chunks divide more evenly",
     "origin.bandwidth": "LocalCluster(origin_bandwidth=...) emulates a slow link",
     "origin.bandwidth_state": "LocalCluster(origin_bandwidth=...) emulates a slow link",
-    "origin.retries": "what fails and may pass is asked again for about 6 s",
+    "origin.retries": "requests that fail for the moment are repeated for about 6 s",
     "origin.requests": "a host has at most 16 requests under way at one origin",
 }
 dask.config.update_defaults(DEFAULTS)
@@ -65,6 +67,7 @@ class Settings:
     for the name of who runs the process.
     ``group_directory``: directory of the columns that a Unix group shares on this host, or
     ``None``.
+    ``group_origins``: URLs below which the group's cache may hold columns.
     ``cull``: free fraction of the volume below which columns are evicted.
     ``codec``: how columns are kept: auto, raw, lz4 or zstd.
     ``segment_entries``: target length of a segment in entries.
@@ -81,6 +84,7 @@ class Settings:
     cache_mode: Literal["columns", "fscache", "both"]
     cache_directory: Path
     group_directory: Path | None
+    group_origins: tuple[str, ...]
     capacity_bytes: int | None
     capacity_fraction: float | None
     quota_bytes: int | None
@@ -133,6 +137,7 @@ def read() -> Settings:
         cache_mode=_one_of(values, "cache.mode", "columns", "fscache", "both"),
         cache_directory=_path(values, "cache.directory") or home / "columns",
         group_directory=_path(values, "cache.group"),
+        group_origins=_urls(values, "cache.group_origins"),
         capacity_bytes=capacity_bytes,
         capacity_fraction=capacity_fraction,
         quota_bytes=quota_bytes,
@@ -199,6 +204,14 @@ def _given_path(values: Mapping[str, Any], key: str, expected: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         raise _refused(values, key, "a path below a home directory that is known") from None
+
+
+def _urls(values: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    given = values[key]
+    urls = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not all(isinstance(url, str) and _SERVER.match(url) for url in urls):
+        raise _refused(values, key, "a list of URLs, each with a server, such as root://server//")
+    return urls
 
 
 def _bytes(values: Mapping[str, Any], key: str, *, least: int) -> int:

@@ -123,6 +123,8 @@ class ChunkRecord:
     ``derived``: by the function's name, what derived columns took.
     ``functions``: seconds of ``process_s`` in functions of the user's own, as far as looks fifty
     times a second tell: those within included, columns and derived columns not; of the longest.
+    ``cpu_s``: seconds of a processor that the chunk's own thread had; of ``took_s``, the rest is
+    waiting: for bytes, for threads that decode, for a processor that others use.
     ``outcome``: "reused" where its result was stored by an earlier run, so that nothing was read
     and nothing computed.
     ``first``: whether its process had run no chunk of this processor before; such a chunk pays
@@ -156,6 +158,7 @@ class ChunkRecord:
     functions: dict[str, float] = field(default_factory=dict)
     outcome: Literal["done", "reused"] = "done"
     first: bool = False
+    cpu_s: float = 0.0
 
     @property
     def events(self) -> int:
@@ -238,6 +241,11 @@ class Tally:
             combined(self.cause_bytes, other.cause_bytes),
             combined(self.skipped, other.skipped),
         )
+
+    @property
+    def missed_bytes(self) -> int:
+        """Decoded bytes of the columns that were read at the origin."""
+        return sum(self.cause_bytes.values()) - self.cause_bytes["hit"]
 
     @property
     def columns(self) -> int:

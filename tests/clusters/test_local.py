@@ -22,6 +22,7 @@ from hepcache.errors import ConfigurationError
 from hepcache.io.origin import open_origin
 from hepcache.placement.identity import JobIdentity
 from hepcache.process import Executor, Runner
+from hepcache.process.worker import store_pending
 from hepcache.report import RunRecord
 from hepcache.scheduling.client_requests import NAME, forget_run, plan_run
 from hepcache.scheduling.task_keys import belongs_to, chunk_key
@@ -131,7 +132,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("dashboard", ["with", "without"])
+@pytest.mark.parametrize("dashboard", ["with", pytest.param("without", marks=pytest.mark.slow)])
 def test_nobody_elsewhere_is_answered(dashboard: str, tmp_path: Path) -> None:
     """Scheduler, nannies and workers listen on this machine only."""
     script = tmp_path / "listening.py"
@@ -468,3 +469,19 @@ def test_warm_caches_serve_the_first_cycle(
     assert len(known) >= 3
     assert sum(chunk.origin_bytes for chunk in known) == 0
     assert {chunk.owner for chunk in run.run_record.chunks} == {"host-0", "host-1"}
+
+
+@pytest.mark.slow
+def test_after_a_restart_of_the_workers_every_host_has_its_cache_and_its_chunks(
+    cluster: LocalCluster, files: dict[str, dict[str, dict[str, str]]]
+) -> None:
+    with cluster.client() as client:
+        run = runner(client, chunksize=500)
+        run(files, sums)
+        before = {chunk.host for chunk in run.run_record.chunks}
+        client.run(store_pending)  # it may be slow
+        client.restart()
+        run(files, sums)
+    # Both chunks of a file are of one segment, so more than one host may hold what they need.
+    assert {cause for chunk in run.run_record.chunks for cause in chunk.causes} == {"hit"}
+    assert {chunk.host for chunk in run.run_record.chunks} == before == {"host-0", "host-1"}

@@ -17,7 +17,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of coffea's readers, and of
 
 
 @pytest.mark.parametrize(
-    "executor", ["iterative", "cluster", pytest.param("futures", marks=pytest.mark.slow)]
+    "executor",
+    [
+        "iterative",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("cluster", "futures")),
+    ],
 )
 def test_jets_and_systematics(executor: str, tmp_path: Path, compare: Callable[..., Any]) -> None:
     write_nano(tmp_path)

@@ -672,6 +672,33 @@ def test_what_was_kept_of_a_file_counts_too(path: str, tmp_path: Path) -> None:
         assert uses(record).computed == 4
 
 
+def mapped_file(found: Any) -> str:
+    """Return the path of the file in whose mapping an array's numbers lie."""
+    address = np.asarray(found).__array_interface__["data"][0]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        place, _, _, _, _, *name = line.split(maxsplit=5)
+        first, behind = (int(end, 16) for end in place.split("-"))
+        if first <= address < behind:
+            return " ".join(name)
+    return ""
+
+
+def test_what_is_read_lies_in_the_cache_s_own_file(path: str) -> None:
+    @hepcache.derived
+    def wide(events: Any) -> Any:
+        return ak.Array(np.asarray(events.y)[:, None] * np.ones(20_000))
+
+    with dask.config.set({"hepcache.cache.codec": "raw"}):
+        forget()
+        run(path, Of(wide))
+        forget()
+        found, record = run(path, Of(lambda events: mapped_file(wide(events))))
+    forget()
+    assert read_and_computed(record) == (4, 0)
+    assert [Path(name).suffix for name in found] == [".col"] * 4, found
+    assert all("wide" in Path(name).name for name in found)
+
+
 def test_a_flipped_byte_is_a_miss(path: str) -> None:
     expected, _ = run(path, Of(distance))
     columns = [

@@ -222,6 +222,7 @@ def test_an_edit_deep_within_computes_again(sample: list[Path], tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", sorted(EDITS))
 def test_large_chunks_on_two_hosts_give_coffeas_histograms(
     example: str, hepcache_client: Client, tmp_path: Path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -296,6 +297,7 @@ def test_nothing_succeeded(case: Case) -> None:
     assert record_of(run).complete
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["own cluster"], indirect=True)
 def test_chunks_that_kill_their_workers_are_collected(case: Case) -> None:
     expected = case.undisturbed()
@@ -474,6 +476,23 @@ def test_chunks_are_known_with_the_files_that_their_fileset_lacked(
         assert len(handle.record.skipped) == 1
 
 
+@pytest.mark.parametrize("case", EXECUTORS, indirect=True)
+@pytest.mark.parametrize("packed", [False, True])
+def test_another_runner_knows_what_the_fileset_of_its_chunks_lacked(
+    case: Case, packed: bool
+) -> None:
+    with away(case.paths["tt"]):
+        chunks = list(case.run(skipbadfiles=True).preprocess(case.fileset))
+    if packed:  # one by one, as a workflow passes them on
+        chunks = [pickle.loads(pickle.dumps(chunk)) for chunk in chunks]
+    run = case.run()
+    assert run(chunks, case.analysis)["events"] == {"dy": ENTRIES}
+    assert [(part.dataset, part.path) for part in record_of(run).skipped] == [
+        ("tt", str(case.paths["tt"]))
+    ]
+    assert equal(run.retry(), case.undisturbed())
+
+
 @pytest.mark.parametrize("case", ["iterative"], indirect=True)
 def test_chunks_of_several_filesets_are_completed_together(case: Case) -> None:
     run = case.run(skipbadfiles=True)
@@ -560,6 +579,7 @@ def test_an_option_that_is_none_is_refused(case: Case) -> None:
 
 SCRIPT = """
 import os
+import pickle
 from coffea import processor
 
 class Total(processor.ProcessorABC):

@@ -245,7 +245,7 @@ def test_what_a_run_that_ended_early_lacks_is_recorded(files: dict[str, str]) ->
     assert "no such cut" in run.run_record.failed[0].message
 
 
-@pytest.mark.parametrize("given", ["yes", 1, [OSError], (OSError, "yes"), int])
+@pytest.mark.parametrize("given", ["yes", 2.5, [OSError], (OSError, "yes"), int])
 def test_what_names_no_exceptions_is_refused_before_anything_runs(
     files: dict[str, str], given: Any
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rootfiles import write_tree  # noqa: F401 - a fixture
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 from hepcache.clusters import attach
 from hepcache.placement.identity import JobIdentity
 from hepcache.process import Executor, Runner
-from hepcache.process.chunk import Chunk
+from hepcache.process.chunk import Chunk, Content
 from hepcache.process.dispatch import task_keys
 from hepcache.scheduling.task_keys import (
     duplicate_key,
@@ -34,7 +34,9 @@ RUN = "0123456789ab"
 
 
 def chunk(dataset: str, path: str) -> Chunk:
-    return Chunk(dataset, path, "Events", 10, 30, UUID.bytes, {}, boundaries=(0, 20, 40))
+    return Chunk(
+        dataset, path, "Events", 10, 30, UUID.bytes, {}, content=Content(boundaries=(0, 20, 40))
+    )
 
 
 def test_equal_chunks_have_different_keys_and_one_identity() -> None:

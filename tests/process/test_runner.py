@@ -92,13 +92,15 @@ def test_every_field_equals_coffeas(shared_data: Path, name: str, schema: type) 
         assert local(schema=schema)(files, everything) == expected
 
 
-@pytest.mark.parametrize("schema", [PFNanoAODSchema, ScoutingNanoAODSchema])
+@pytest.mark.parametrize(
+    "schema", [PFNanoAODSchema, pytest.param(ScoutingNanoAODSchema, marks=pytest.mark.slow)]
+)
 def test_other_schemas_of_nanoaod(shared_data: Path, schema: type) -> None:
     files = fileset(shared_data, "nano_dy")
     assert local(schema=schema)(files, everything) == plain(schema=schema)(files, everything)
 
 
-@pytest.mark.parametrize("chunksize", [100_000, 70])
+@pytest.mark.parametrize("chunksize", [100_000, pytest.param(70, marks=pytest.mark.slow)])
 def test_physics_equals_coffeas_for_any_chunksize(shared_data: Path, chunksize: int) -> None:
     files = fileset(shared_data, "nano_tt_v15", "nano_dy")
     expected = plain(chunksize=chunksize)(files, physics)

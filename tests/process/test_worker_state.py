@@ -8,10 +8,16 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import awkward as ak
 import dask.config
+import pytest
+from coffea.nanoevents import BaseSchema
+from coffea.processor import IterativeExecutor
 from distributed import Client, Worker, get_worker
 
-from hepcache.process.chunk import Chunk
+from hepcache.cache.access_log import read_totals
+from hepcache.process import Runner
+from hepcache.process.chunk import Chunk, Content
 from hepcache.process.dispatch import Batch, BatchFunction, task_keys
 from hepcache.process.worker import CachePlugin
 from hepcache.process.worker_state import WorkerState, forget, worker_state
@@ -21,7 +27,7 @@ from hepcache.scheduling.workers import METRIC
 def chunk(number: int) -> Chunk:
     return Chunk(
         "d", "a.root", "Events", number, number + 1, uuid.UUID(int=1).bytes, {},
-        tag="t", validator="v", boundaries=(0, 100),
+        content=Content(tag="t", validator="v", boundaries=(0, 100)),
     )  # fmt: skip
 
 
@@ -90,3 +96,36 @@ def test_the_plugin_of_a_worker_has_the_state_of_its_process(tmp_path: Path) -> 
     assert found["host"] == "here"
     assert found["holdings"] == ([], [], [], [])
     assert found["working"] == []
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of chunks that are skipped
+def test_what_a_run_did_is_counted_beside_its_cache(shared_data: Path) -> None:
+    """Chunks by outcome, columns and bytes agree with the records of the runs."""
+    path = shared_data / "nanoaod" / "nano_dy.root"
+    fileset = {"dy": {"files": {str(path): "Events"}}}
+
+    def jets(events: Any) -> dict[str, int]:
+        if events.metadata["entrystart"] == 0:
+            raise ZeroDivisionError
+        return {"jets": int(ak.sum(events.nJet))}
+
+    hits = misses = origin_bytes = 0
+    for _ in range(2):
+        runner = Runner(
+            IterativeExecutor(status=False),
+            schema=BaseSchema,
+            chunksize=20,
+            skipbadfiles=(ZeroDivisionError,),
+        )
+        runner(fileset, jets)
+        causes = [record.causes for record in runner.run_record.chunks]
+        hits += sum(cause.get("hit", 0) for cause in causes)
+        misses += sum(count for cause in causes for name, count in cause.items() if name != "hit")
+        origin_bytes += sum(record.origin_bytes for record in runner.run_record.chunks)
+    totals, _ = read_totals(worker_state().cache.layout.access_log)
+    chunks = len(runner.run_record.chunks)
+    assert (totals.done, totals.skipped, totals.failed) == (2 * chunks, 2, 0)
+    assert (totals.hits, totals.misses) == (hits, misses)
+    assert totals.hits > 0 < totals.misses
+    assert totals.origin_bytes == origin_bytes > 0
+    assert totals.hit_bytes > 0 < totals.miss_bytes

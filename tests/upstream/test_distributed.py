@@ -120,6 +120,7 @@ def test_a_value_on_its_way_through_a_scheduler_is_unpacked() -> None:
     assert unpacked("as it is") == "as it is"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 def test_dask_jobqueue_takes_ctrl_c_and_keep_interrupts_gives_it_back() -> None:
     pytest.importorskip("dask_jobqueue")

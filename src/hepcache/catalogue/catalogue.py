@@ -6,13 +6,13 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import filter as matching
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from hepcache.catalogue.database import (
     PATIENCE_S,
@@ -28,6 +28,7 @@ from hepcache.display import track
 from hepcache.errors import BadFileError, CatalogueError, ConfigurationError
 from hepcache.fileset.model import FileRecord, FileSpec
 from hepcache.formats.registry import column_names, examine, freshness_of
+from hepcache.io.processes import in_processes
 from hepcache.io.transport import is_url, location
 from hepcache.io.validator import Freshness, storage_options
 from hepcache.settings import settings
@@ -35,9 +36,11 @@ from hepcache.settings import settings
 # Looking only waits for a server, so it takes many threads to keep one busy.
 _LOOKERS = 32
 # Opening a file is nine tenths Python, so threads only hide the waiting: two
-# for a file server, more for a server far away. Processes would share the
-# work, but take longer to start than a hundred NanoAOD files take to open.
+# for a file server, more for a server far away. Processes share the work, but
+# take longer to start than some NanoAOD files take to open.
 _OPENERS_LOCAL, _OPENERS_REMOTE = 2, 16
+_WORTH_PROCESSES = 64
+_BATCH = 8  # files that a process opens at a time
 _COLUMN_NAMES = "column-names"
 # New facts are written this often, so that an interrupted survey is not lost.
 _WRITE_S = 1.0
@@ -73,9 +76,17 @@ def look_at(
         yield from zip(paths, pool.map(look_at_one, paths), strict=True)
 
 
+Opened: TypeAlias = tuple[FileRecord, Freshness] | BadFileError
+"""What a file holds, and its state; or why it can't be opened."""
+Opener: TypeAlias = Callable[
+    [Sequence[Target], Mapping[str, Any]], Iterator[tuple[Target, Opened]]
+]
+"""Opens files with options for ``uproot.open``, and yields each with what came of it."""
+
+
 def open_all(
     targets: Sequence[Target], options: Mapping[str, Any], *, jobs: int | None = None
-) -> Iterator[tuple[Target, tuple[FileRecord, Freshness] | BadFileError]]:
+) -> Iterator[tuple[Target, Opened]]:
     """Open files, several at a time.
 
     ``options``: options for ``uproot.open``.
@@ -83,7 +94,7 @@ def open_all(
     """
     remote = any(is_url(target.path) for target in targets)
     pool = ThreadPoolExecutor(jobs or (_OPENERS_REMOTE if remote else _OPENERS_LOCAL))
-    futures: dict[Future[tuple[FileRecord, Freshness] | BadFileError], Target] = {
+    futures: dict[Future[Opened], Target] = {
         pool.submit(open_one, target, dict(options)): target for target in targets
     }
     try:
@@ -93,14 +104,33 @@ def open_all(
         pool.shutdown(cancel_futures=True)
 
 
-def open_one(
-    target: Target, options: Mapping[str, Any]
-) -> tuple[FileRecord, Freshness] | BadFileError:
+def open_one(target: Target, options: Mapping[str, Any]) -> Opened:
     """Return a target's record, or why there is none."""
     try:
         return examine(target.path, target.tree or None, options)
     except BadFileError as error:
         return error
+
+
+def open_batch(targets: Sequence[Target], options: Mapping[str, Any]) -> list[Opened]:
+    """Open files one after the other."""
+    return [open_one(target, options) for target in targets]
+
+
+def open_in_processes(
+    targets: Sequence[Target], options: Mapping[str, Any], *, jobs: int | None = None
+) -> Iterator[tuple[Target, Opened]]:
+    """Open files in processes, which a program may start that guards its main module.
+
+    ``jobs``: processes; as many as there are cores if not given. A few files are opened here.
+    """
+    if len(targets) <= _WORTH_PROCESSES:
+        yield from open_all(targets, options, jobs=jobs)
+        return
+    batches = [targets[first : first + _BATCH] for first in range(0, len(targets), _BATCH)]
+    opened = in_processes(open_batch, [(batch, dict(options)) for batch in batches], jobs)
+    for batch, results in zip(batches, opened, strict=True):
+        yield from zip(batch, results, strict=True)
 
 
 _Found = dict[Target, tuple[FileRecord, Freshness]]
@@ -143,21 +173,21 @@ class Catalogue:
         specs: Iterable[FileSpec],
         *,
         on_bad: Literal["raise", "skip"] = "raise",
-        jobs: int | None = None,
+        open_files: Opener = open_all,
         progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[list[tuple[FileSpec, FileRecord]], dict[str, str]]:
         """Return what is known of files, opening only those that are new or changed.
 
         ``specs``: the files, such as a :class:`Fileset`.
-        ``jobs``: files opened at the same time; as suits this machine if not given.
+        ``open_files``: opens those that are new or changed.
         ``options``: options for ``uproot.open``.
         It returns each spec with its record, in the order given, without bad files.
         Raises ``BadFileError``: with ``on_bad="raise"``, naming all files that can't be analysed.
         """
         if on_bad not in ("raise", "skip"):
             raise ConfigurationError("on_bad", "raise or skip", on_bad)
-        found, bad = self.survey(specs, jobs=jobs, progress=progress, options=options)
+        found, bad = self.survey(specs, open_files=open_files, progress=progress, options=options)
         if bad and on_bad == "raise":
             raise joined(bad) from bad[0][1].__cause__
         return found, joined(bad).problems if bad else {}
@@ -166,13 +196,13 @@ class Catalogue:
         self,
         specs: Iterable[FileSpec],
         *,
-        jobs: int | None = None,
+        open_files: Opener = open_all,
         progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[list[tuple[FileSpec, FileRecord]], list[tuple[FileSpec, BadFileError]]]:
         """Return what is known of files, and why others can't be analysed.
 
-        ``specs``, ``jobs``, ``progress``, ``options``: as for :meth:`records`.
+        ``specs``, ``open_files``, ``progress``, ``options``: as for :meth:`records`.
         It returns each good spec with its record, and each bad one with an error about its file
         alone, both in the order given.
         """
@@ -180,7 +210,7 @@ class Catalogue:
         targets = list(dict.fromkeys(_target(spec) for spec in specs))
         found, outdated, problems = self._revalidated(targets, options, progress)
         new = [target for target in targets if target not in found and target not in problems]
-        opened = self._remembered(open_all(new, options, jobs=jobs), outdated)
+        opened = self._remembered(open_files(new, options), outdated)
         for target, result in track(opened, len(new), "Opening", enabled=progress):
             if isinstance(result, BadFileError):
                 problems[target] = result
@@ -291,9 +321,7 @@ class Catalogue:
         return out
 
     def _remembered(
-        self,
-        opened: Iterable[tuple[Target, tuple[FileRecord, Freshness] | BadFileError]],
-        outdated: Mapping[Target, FileRecord],
+        self, opened: Iterable[tuple[Target, Opened]], outdated: Mapping[Target, FileRecord]
     ) -> Iterator[tuple[Target, FileRecord | BadFileError]]:
         """Pass results on and write them down, also those of a survey that is interrupted."""
         unsaved: _Found = {}

@@ -1,4 +1,4 @@
-"""The catalogue's SQLite file: made private, shared by processes, mended when damaged.
+"""The catalogue's SQLite file: made private, shared by processes, replaced when damaged.
 
 Rows carry a checksum, which SQLite has none of.
 """

@@ -1,4 +1,4 @@
-"""Checks of a machine as a home of a cache, each with the command that fixes it."""
+"""Checks whether a machine suits a cache, each with the command that fixes a problem."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from hepcache.settings import Settings, settings
 
 
 def examine(paths: Sequence[str] = (), *, root: Path = Path("/")) -> list[Finding]:
-    """Look at this machine as a home of a cache, and at paths as an origin.
+    """Check whether this machine suits a cache, and paths an origin.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _EVENTS = re.compile(r"events\+")
 _TABLES = re.compile(r"(?i)\.(?:h5|hdf5)$")
 # Trees stay open in the process from chunk to chunk; few, because what uproot
-# makes of one of 2656 branches takes most of a second and tens of MB.
+# makes of one of 2000 branches takes most of a second and tens of MB.
 _KEEP_OPEN = 4
 _open: OrderedDict[TreeRef, Source] = OrderedDict()
 _lock = threading.Lock()

@@ -44,6 +44,7 @@ class ChunkFunction:
     ``skips``: what ``skipbadfiles`` names: such a chunk is skipped.
     ``collects``: what doesn't end the run here: such a chunk is recorded as failed.
     ``work``: what results are stored by; ``None`` where they are not.
+    ``known_calls``: as in :func:`process_chunk`.
     """
 
     format: str
@@ -60,6 +61,7 @@ class ChunkFunction:
     skips: tuple[type[BaseException], ...] = ()
     collects: tuple[type[BaseException], ...] = ()
     work: Work | None = None
+    known_calls: frozenset[tuple[str, str]] | None = None
 
     def __call__(self, item: Any) -> Any:
         """Process a chunk, which comes with the processor if this function has none.
@@ -82,6 +84,7 @@ class ChunkFunction:
             out = CoffeaRunner.automatic_retries(self.retries, self.skips, process)
         except Exception as error:
             note_place(error)
+            worker_state().count_failed()
             if self.use_dataframes or not named_by(error, self.collects):
                 raise
             failed = missing_chunk(chunk, error, "failed", attempts=len(failures))
@@ -110,6 +113,7 @@ class ChunkFunction:
                 iteritems_options=self.iteritems_options,
                 checkpointer=self.checkpointer,
                 buffer_cache=self.cache_function,
+                known_calls=self.known_calls,
             )
 
         if self.work is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import cloudpickle
@@ -24,10 +24,12 @@ from hepcache.formats.reader import Reader
 from hepcache.formats.registry import open_source
 from hepcache.formats.source import BlobStore, TreeRef
 from hepcache.placement.identity import JobIdentity
+from hepcache.process.derived_maker import CALLS, CallLog
 from hepcache.process.error_context import CREATING, OPENING, PROCESSING, chunk_error, described
 from hepcache.process.lazy_columns import ChunkEvents
 from hepcache.process.prefetch import Next
 from hepcache.process.sampling import sampled
+from hepcache.process.unopened_files import UnopenedFiles
 from hepcache.process.worker_state import WorkerState
 from hepcache.results.derived import ChunkFiles, DerivedColumns
 from hepcache.results.opened_files import files_of_chunk, opened_files
@@ -56,15 +58,61 @@ FAILURES = "hepcache-failures"
 """Key under which the exceptions of such chunks travel, in the same order."""
 
 
-@dataclass(unsafe_hash=True, frozen=True)
-class Chunk(WorkItem):
-    """A coffea work item that knows the identity of its file's content."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Content:
+    """What the catalogue knows of a chunk's file.
+
+    ``run``: which run looked it up.
+    ``unopened``: what could not be opened of the fileset that the chunk was cut of; ``None`` where
+    all could, and on its way to a worker. It goes wherever a user takes the chunk.
+    """
 
     tag: str = ""
     validator: str = ""
     boundaries: tuple[int, ...] = ()
     replaces: str = ""
-    run: str = field(default="", compare=False)
+    run: str = ""
+    unopened: UnopenedFiles | None = field(default=None, repr=False)
+
+
+class Chunk(WorkItem):
+    """A coffea work item that knows the identity of its file's content.
+
+    ``content`` is none of the dataclass's fields: what ``dataclasses.asdict`` makes of a chunk is
+    what it makes of coffea's, from which analyses make work items again. Nor does
+    ``dataclasses.replace`` keep it: :func:`changed` does.
+    """
+
+    content: Content
+
+    def __init__(self, *item: Any, content: Content | None = None, **fields_of_item: Any) -> None:
+        super().__init__(*item, **fields_of_item)
+        object.__setattr__(self, "content", content or Content())
+
+    @property
+    def tag(self) -> str:
+        """What tells versions of the file's content apart that have one UUID."""
+        return self.content.tag
+
+    @property
+    def validator(self) -> str:
+        """What told at the origin that the file was this one."""
+        return self.content.validator
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """Where the file's segments begin and end."""
+        return self.content.boundaries
+
+    @property
+    def replaces(self) -> str:
+        """Tag of the content that this one replaced."""
+        return self.content.replaces
+
+    @property
+    def run(self) -> str:
+        """The run that looked up the file."""
+        return self.content.run
 
     @property
     def uuid(self) -> str:
@@ -105,6 +153,18 @@ class Chunk(WorkItem):
         )
 
 
+def changed(item: WorkItem, **values: Any) -> WorkItem:
+    """Return a chunk with other values of some of its fields, of the same content."""
+    if not isinstance(item, Chunk):
+        return replace(item, **values)
+    return Chunk(**{**vars(item), **values})
+
+
+def knows_content(item: WorkItem) -> bool:
+    """Tell whether a chunk has what the catalogue knows of its file."""
+    return isinstance(item, Chunk) and item.content != Content()
+
+
 def plain(item: WorkItem) -> WorkItem:
     """Return a chunk as coffea has it: short enough to print."""
     return item.plain() if isinstance(item, Chunk) else item
@@ -129,10 +189,13 @@ def process_chunk(
     iteritems_options: Mapping[str, Any],
     checkpointer: CheckpointerABC | None,
     buffer_cache: Callable[[], MutableMapping[str, Any] | None],
+    known_calls: Collection[tuple[str, str]] | None = None,
 ) -> dict[str, Any]:
     """Process one chunk: coffea's work function, reading through the cache.
 
     ``buffer_cache``: returns the user's own cache of buffers, or ``None``.
+    ``known_calls``: datasets and names of derived columns whose calls the client has; ``None``
+    where it wants none.
     It returns ``out``, ``processed``, ``metrics`` where wanted, and the chunk's record in a list
     under :data:`RECORDS`, and under :data:`COLUMNS` the names of what it touched.
     Raises ``ChunkError``: the events can't be made, or the processor failed, perhaps because a
@@ -161,6 +224,9 @@ def process_chunk(
     work = f"{kind}/{item.dataset}"
     first = state.begin_work(kind)
     ignored = files_of_chunk(item.path)
+    calls = None
+    if known_calls is not None:
+        calls = CallLog(item.dataset, state.sent_calls(item.run) | set(known_calls))
     with (
         _prefetching(item, cache, state, kind, uproot_options, log) as ref,
         opened_files(ignored) as opened,
@@ -175,6 +241,7 @@ def process_chunk(
             metadata=metadata,
             log=log,
             files=ChunkFiles(ignored, opened, state.note_opened, state.opened),
+            note=None if calls is None else calls.note,
         )
         try:
             form = state.forms.form(ref, schema, cache, iteritems_options, log)
@@ -237,8 +304,12 @@ def process_chunk(
         derived=log.derived,
         functions=functions,
         first=first,
+        cpu_s=clock.cpu_s,
     )
     state.count(record, item.tag, cache)
+    if calls is not None and calls.calls:
+        result[CALLS] = calls.calls
+        state.sent_calls(item.run).update(calls.sent)
     return {**result, RECORDS: [record], COLUMNS: log.columns | log.derived_columns}
 
 
@@ -273,8 +344,13 @@ def _prefetching(
 
 def _kind(processor: Any, schema: type[BaseSchema]) -> str:
     """Return the name of a kind of work, whose chunks touch much the same columns."""
+    return f"{code_name(processor)}/{schema.__qualname__}"
+
+
+def code_name(processor: Any) -> str:
+    """Return the name of a processor's class, or of a function, with its module."""
     code = processor if hasattr(processor, "__qualname__") else type(processor)
-    return f"{code.__module__}.{code.__qualname__}/{schema.__qualname__}"
+    return f"{code.__module__}.{code.__qualname__}"
 
 
 class _Clock:
@@ -282,14 +358,15 @@ class _Clock:
 
     def __init__(self) -> None:
         self.began = time.time()
-        self._mark = time.perf_counter()
-        self.open_s = self.process_s = 0.0
+        self._mark, self._cpu_mark = time.perf_counter(), time.thread_time()
+        self.open_s = self.process_s = self.cpu_s = 0.0
 
     def opened(self) -> None:
         self.open_s, self._mark = time.perf_counter() - self._mark, time.perf_counter()
 
     def processed(self) -> None:
         self.process_s = time.perf_counter() - self._mark
+        self.cpu_s = time.thread_time() - self._cpu_mark
 
 
 def _metadata(item: Chunk) -> dict[str, Any]:

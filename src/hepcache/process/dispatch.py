@@ -25,7 +25,7 @@ from hepcache.credentials import without_credentials
 from hepcache.errors import ChunkError, ClusterError, LostResultsError, WorkerKilledError
 from hepcache.placement.grouping import batched, parts
 from hepcache.process.attempts import named_by
-from hepcache.process.chunk import Chunk, identity
+from hepcache.process.chunk import Chunk, changed, identity
 from hepcache.process.error_context import described, missing_chunk, portable
 from hepcache.process.merge import MergeTree, merge_results
 from hepcache.process.progress import ChunkProgress, RunProgress
@@ -146,7 +146,7 @@ def cut_last(
         number = max(min(number, len(item)), 1)
         edges = [item.entrystart + len(item) * part // number for part in range(number + 1)]
         pieces += [
-            (replace(item, entrystart=start, entrystop=stop), owner, length / number)
+            (changed(item, entrystart=start, entrystop=stop), owner, length / number)
             for start, stop in pairwise(edges)
         ]
     cut, where, lengths = zip(*pieces, strict=True)

@@ -7,7 +7,7 @@ import uuid as uuids
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, overload
 
 from coffea.processor import accumulate
@@ -15,13 +15,13 @@ from distributed import Client, get_client
 
 from hepcache.credentials import without_credentials
 from hepcache.errors import ClusterError
-from hepcache.process.chunk import FAILED, FAILURES, RECORDS, SKIPPED
+from hepcache.process.chunk import FAILED, FAILURES, RECORDS, SKIPPED, changed
 from hepcache.process.dispatch import BatchFunction, Dispatch
 from hepcache.process.error_context import missing_chunk
-from hepcache.process.partial_run import UnopenedFiles
 from hepcache.process.progress import chunk_progress
 from hepcache.process.reuse import Reuse
 from hepcache.process.run_history import RunHistory
+from hepcache.process.unopened_files import UnopenedFiles
 from hepcache.process.worker import store_pending
 from hepcache.report.outcomes import MissingChunk, OverdueChunk
 from hepcache.scheduling.client_requests import ask_workers, topic_of
@@ -128,11 +128,11 @@ def _not_in(items: Sequence[WorkItem], result: Mapping[str, Any]) -> Iterator[Wo
                 left.append(entries)
                 continue
             if entries[0] > start:
-                yield replace(item, entrystart=start, entrystop=entries[0])
+                yield changed(item, entrystart=start, entrystop=entries[0])
             start = entries[1]
         parts[tuple(file)] = left
         if start < stop:
-            yield replace(item, entrystart=start, entrystop=stop)
+            yield changed(item, entrystart=start, entrystop=stop)
 
 
 def _place(item: WorkItem) -> tuple[str, str, str, int, int]:

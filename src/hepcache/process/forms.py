@@ -1,6 +1,6 @@
 """Forms: what the branches of a tree look like, and how a schema presents them.
 
-Parsing a tree of 2656 branches and building NanoAOD's schema takes longer
+Parsing a tree of 2000 branches and building NanoAOD's schema takes longer
 than decompressing the columns that an analysis reads. Both depend on the
 branch list alone, so they are kept: on the SSD for the host, and ready to use
 in the process. A new file whose branches are known needs neither.

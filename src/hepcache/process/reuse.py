@@ -177,6 +177,7 @@ def load_results(
     began = time.time()
     out = worker_state().results.load(results, accumulate)
     ended = time.time()
+    worker_state().count_reused(len(chunks))
     took_s = (ended - began) / max(len(chunks), 1)
     found: dict[str, Any] = {
         "out": out,

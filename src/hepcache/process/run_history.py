@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import log
+from pathlib import Path
 from statistics import fmean, median, pstdev
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Protocol
@@ -231,37 +232,60 @@ _BLOB = "last-run", "columns"
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What is remembered of a run."""
+    """What is remembered of a run.
+
+    ``derived``: by dataset, names of the derived columns that it used, and whether the calls
+    that make them are kept.
+    """
 
     name: str
     began: float
     columns: tuple[str, ...]
+    derived: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
 
 
-def note_run(catalogue: Catalogue, record: RunRecord) -> None:
-    """Remember a run; one that touched no column is none to repeat.
+def note_run(
+    catalogue: Catalogue, record: RunRecord, derived: Mapping[str, Mapping[str, bool]]
+) -> None:
+    """Remember a run; one that touched nothing is none to repeat.
 
+    ``derived``: as :class:`LastRun` has it.
     Raises ``CatalogueError``: the catalogue can't be written.
     """
-    if record.columns:
-        text = json.dumps(
-            {"name": record.name, "began": record.began, "columns": list(record.columns)}
-        )
-        catalogue.blob_put(*_BLOB, text.encode())
+    if record.columns or derived:
+        found = {
+            "name": record.name,
+            "began": record.began,
+            "columns": list(record.columns),
+            "derived": derived,
+        }
+        catalogue.blob_put(*_BLOB, json.dumps(found).encode())
 
 
-def last_run() -> LastRun | None:
+def last_run(blobs: Blobs) -> LastRun | None:
     """Return what the user's last run touched, or ``None`` where none is remembered.
 
     Raises ``CatalogueError``: the catalogue can't be read.
     """
-    with Catalogue(settings().catalogue) as catalogue:
-        text = catalogue.blob_get(*_BLOB)
+    text = blobs.blob_get(*_BLOB)
     if text is None:
         return None
     try:
         found = json.loads(text)
-        columns = tuple(map(str, found["columns"]))
-        return LastRun(str(found["name"]), float(found["began"]), columns)
-    except (ValueError, KeyError, TypeError):
+        return LastRun(
+            name=str(found["name"]),
+            began=float(found["began"]),
+            columns=tuple(map(str, found["columns"])),
+            derived={
+                str(dataset): {str(name): kept is True for name, kept in names.items()}
+                for dataset, names in found.get("derived", {}).items()
+            },
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None  # a later version's
+
+
+def calls_directory() -> Path:
+    """Return where the calls are kept that make the last run's derived columns."""
+    catalogue = settings().catalogue
+    return catalogue.with_name(f"{catalogue.stem}-calls")

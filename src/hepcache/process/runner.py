@@ -18,7 +18,7 @@ import lz4.frame
 from coffea.processor import Err, Ok, ProcessorABC, accumulate
 from uproot.exceptions import KeyInFileError
 
-from hepcache.catalogue.catalogue import Catalogue, joined
+from hepcache.catalogue.catalogue import Catalogue, Opener, joined, open_all
 from hepcache.credentials import without_credentials
 from hepcache.errors import (
     BadFileError,
@@ -28,13 +28,27 @@ from hepcache.errors import (
     FingerprintError,
     IncompleteWarning,
     ProcessorError,
+    ResultNotStoredError,
     RetryError,
 )
 from hepcache.fileset import FileRecord, Fileset, FileSpec
 from hepcache.fileset.segments import cut, segment_boundaries
 from hepcache.io.retry import error_text
 from hepcache.process.attempts import ChunkFunction, named_by, parquet_metadata
-from hepcache.process.chunk import COLUMNS, FAILED, NOT_STORED, RECORDS, SKIPPED, Chunk, plain
+from hepcache.process.chunk import (
+    COLUMNS,
+    FAILED,
+    NOT_STORED,
+    RECORDS,
+    SKIPPED,
+    Chunk,
+    Content,
+    changed,
+    code_name,
+    knows_content,
+    plain,
+)
+from hepcache.process.derived_maker import CALLS, Call, has_calls, save_calls
 from hepcache.process.executor import (
     CLUSTER_RUN,
     INTERRUPTIONS,
@@ -45,10 +59,11 @@ from hepcache.process.executor import (
     no_result,
     with_missing,
 )
+from hepcache.process.file_metadata import Extraction
 from hepcache.process.fscache_use import kernel_uses, looks
+from hepcache.process.open_files import open_on_workers
 from hepcache.process.partial_run import (
     PartialRun,
-    UnopenedFiles,
     check_chunks,
     check_content,
     completed,
@@ -56,7 +71,8 @@ from hepcache.process.partial_run import (
 )
 from hepcache.process.reuse import Reuse, Work, compact_here, loaded_here
 from hepcache.process.run_handle import RunHandle
-from hepcache.process.run_history import RunHistory, note_run, work_name
+from hepcache.process.run_history import RunHistory, calls_directory, last_run, note_run, work_name
+from hepcache.process.unopened_files import UnopenedFiles
 from hepcache.report import RunRecord
 from hepcache.report.machine import versions
 from hepcache.report.outcomes import MissingChunk, lacking_text
@@ -113,7 +129,9 @@ class Runner(CoffeaRunner):
     name
         Name of the run in its record.
     remember
-        Note the columns, for ``hepcache cache warm --like last``.
+        Note the columns, and the calls that made derived ones, for
+        ``hepcache cache warm --like last``. Calls that hold credentials are
+        not noted.
     divisible
         Cut the last long chunks of a run on a cluster, so that no thread
         trails at its end. How far they are cut depends on what earlier runs
@@ -135,6 +153,8 @@ class Runner(CoffeaRunner):
         before: a run that died goes on where it was, and the same run again
         computes nothing. See :func:`hepcache.fingerprint` for what the same
         code is.
+    notes
+        What else the settings of its records say, such as the command line.
     run_record
         What the last run did; ``None`` before the first.
     partial_run
@@ -158,6 +178,7 @@ class Runner(CoffeaRunner):
     divisible: bool = False
     failures: Literal["raise", "collect"] = "raise"
     results: Literal["compute", "reuse"] = "compute"
+    notes: Mapping[str, str] = field(default_factory=dict)
     run_record: RunRecord | None = field(default=None, init=False, repr=False, compare=False)
     partial_run: PartialRun | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -172,17 +193,21 @@ class Runner(CoffeaRunner):
         super().__post_init__()
         self._known: dict[tuple[str, str | None], FileRecord] = {}
         self._unopened = UnopenedFiles()
-        self._surveys: dict[str, UnopenedFiles] = {}  # by the run that chunks were cut for
         self._completing: PartialRun | None = None
         self._remembers = True
         self._not_stored = ""
         self._derived_columns: list[str] = []
+        self._calls: set[Call] = set()
+        self._known_calls: frozenset[tuple[str, str]] | None = None
         self._run_id = ""
+        self._iteritems_options: Mapping[str, Any] = {}
+        self._extraction: Extraction | None = None
 
     def _preprocess_fileset_root(
         self, fileset: list[FileMeta], uproot_options: Mapping[str, Any]
     ) -> None:
         options = {**uproot_options, "timeout": uproot_options.get("timeout", self.xrootdtimeout)}
+        self._open_options: Mapping[str, Any] = options
         bad = {(spec.path, spec.tree): error for spec, error in self._survey(fileset, options)}
         for meta in fileset:
             error = bad.get((str(meta.filename), meta.treename))
@@ -257,7 +282,9 @@ class Runner(CoffeaRunner):
         specs = [FileSpec(meta.dataset, str(meta.filename), meta.treename) for meta in metas]
         status = getattr(self.executor, "status", True)
         found, damaged = self._ask(
-            lambda catalogue: catalogue.survey(specs, options=options, progress=status)
+            lambda catalogue: catalogue.survey(
+                specs, open_files=self._opener(), options=options, progress=status
+            )
         )
         for spec in specs:
             self._known.pop((spec.path, spec.tree), None)
@@ -265,6 +292,13 @@ class Runner(CoffeaRunner):
         bad = [(spec, _coffeas(error)) for spec, error in damaged]
         self._check_bad(bad)
         return bad
+
+    def _opener(self) -> Opener:
+        """Return what opens new files: the workers, where a cluster preprocesses."""
+        executor = self.pre_executor
+        if isinstance(executor, Executor) and executor.client is not None:
+            return partial(open_on_workers, client=executor.client, priority=executor.priority)
+        return open_all
 
     def _check_bad(self, bad: Sequence[tuple[FileSpec, BadFileError]]) -> None:
         """Warn of files that can't be opened.
@@ -291,7 +325,14 @@ class Runner(CoffeaRunner):
             chunks: Iterator[WorkItem] = super()._chunk_generator(fileset, treename)
             return chunks
         # Looked up now: the chunks may be asked for after other files were preprocessed.
-        return self._limited([(meta, self._record(meta)) for meta in fileset], self._run_id)
+        files = [(meta, self._record(meta)) for meta in fileset]
+        if self._extraction is not None:
+            found = self._extraction.metadata(
+                [(meta.dataset, record) for meta, record in files], self._ask, self._open_options
+            )
+            for (meta, _), values in zip(files, found, strict=True):
+                meta.metadata = {**meta.metadata, **values}
+        return self._limited(files, self._run_id)
 
     def _limited(
         self, files: Sequence[tuple[FileMeta, FileRecord]], run: str
@@ -341,7 +382,7 @@ class Runner(CoffeaRunner):
         metas = {
             (item.filename, item.treename): FileMeta(item.dataset, item.filename, item.treename)
             for item in items
-            if looked_at or not isinstance(item, Chunk)
+            if looked_at or not knows_content(item)
         }
         bad: dict[tuple[str, str | None], BadFileError] = {}
         if metas:
@@ -349,12 +390,15 @@ class Runner(CoffeaRunner):
             bad = {(spec.path, spec.tree): error for spec, error in surveyed}
         if not looked_at:
             self._unopened = UnopenedFiles()
-            for run in dict.fromkeys(item.run for item in items if isinstance(item, Chunk)):
-                self._unopened.update(self._surveys.get(run, UnopenedFiles()))
+            # Chunks that were pickled one by one have as many copies of the same.
+            cut = {item.run: item.content.unopened for item in items if isinstance(item, Chunk)}
+            for unopened in filter(None, cut.values()):
+                self._unopened.update(unopened)
         chunks: list[WorkItem] = []
         for item in items:
-            if isinstance(item, Chunk) and not looked_at:
-                chunks.append(replace(item, run=self._run_id))
+            if isinstance(item, Chunk) and knows_content(item) and not looked_at:
+                content = replace(item.content, run=self._run_id, unopened=None)
+                chunks.append(changed(item, content=content))
                 continue
             if (str(item.filename), item.treename) in bad:
                 error = bad[str(item.filename), item.treename]
@@ -385,15 +429,67 @@ class Runner(CoffeaRunner):
         return super().__call__(fileset, processor_instance, treename=treename, **options)
 
     def preprocess(
-        self, fileset: Any, *, treename: str | None = None, **options: Any
+        self,
+        fileset: Any,
+        *,
+        treename: str | None = None,
+        extract: Callable[[Any], Mapping[str, Any]] | None = None,
+        reduce: Callable[[list[Mapping[str, Any]]], Mapping[str, Any]] | None = None,
+        **options: Any,
     ) -> Iterator[WorkItem]:
-        """Return the chunks of a fileset, which :meth:`run` takes; as in coffea."""
+        """Return the chunks of a fileset, which :meth:`run` takes; as in coffea.
+
+        They know which files could not be opened, also where another Runner runs them.
+
+        Parameters
+        ----------
+        fileset, treename, options
+            As for a call of the Runner.
+        extract
+            Gets each ROOT file once, opened by uproot, and returns numbers,
+            texts and lists of them by name. The catalogue keeps them by the
+            file's content and the function's :func:`~hepcache.fingerprint`,
+            and chunks of the file have them in ``events.metadata``.
+        reduce
+            Gets what ``extract`` returned for each file of a dataset, and
+            returns what all chunks of the dataset are given in its place.
+
+        Returns
+        -------
+        iterator of coffea.processor.executor.WorkItem
+
+        Raises
+        ------
+        BadFileError
+            Files can't be opened; all of them are named.
+        ConfigurationError
+            What was extracted can't be stored, or has a name that coffea uses.
+        """
+        if extract is None and reduce is not None:
+            raise ConfigurationError("reduce", "None without extract", reduce)
+        self._extraction = None if extract is None else Extraction(extract, reduce)
+        try:
+            chunks = self._cut(fileset, treename, options)
+        finally:
+            self._extraction = None
+        unopened = self._unopened
+        if not unopened.missing:
+            return chunks
+        return (
+            changed(chunk, content=replace(chunk.content, unopened=unopened))
+            if isinstance(chunk, Chunk)
+            else chunk
+            for chunk in chunks
+        )
+
+    def _cut(
+        self, fileset: Any, treename: str | None, options: Mapping[str, Any]
+    ) -> Iterator[WorkItem]:
+        """Return the chunks of a fileset for this Runner itself."""
         fileset, treename = _as_coffea_takes_it(fileset, treename)
         self._run_id, self._unopened = uuid4().hex, UnopenedFiles()
         with self._auto_dask_client():  # before 2026.9 coffea asks for none here
             chunks: Iterator[WorkItem] = super().preprocess(fileset, treename=treename, **options)
-        if self._unopened.missing:
-            self._surveys[self._run_id] = self._unopened
         return chunks
 
     @contextmanager
@@ -450,12 +546,14 @@ class Runner(CoffeaRunner):
             if not isinstance(fileset, Mapping | str):
                 return self._known_chunks(_work_items(fileset))
             return list(
-                self.preprocess(
+                self._cut(
                     fileset,
-                    treename=treename,
-                    uproot_options=uproot_options,
-                    trace=trace,
-                    processor_instance=processor_instance,
+                    treename,
+                    {
+                        "uproot_options": uproot_options,
+                        "trace": trace,
+                        "processor_instance": processor_instance,
+                    },
                 )
             )
 
@@ -502,7 +600,6 @@ class Runner(CoffeaRunner):
         runner = replace(self)
         runner.executor = self.executor.copy(client=self.executor.client, status=False)
         runner.metadata_cache = self.metadata_cache
-        runner._surveys = self._surveys  # noqa: SLF001 - a copy of this one
         return RunHandle(
             runner, partial(runner, fileset, processor_instance, treename=treename, **options)
         )
@@ -541,7 +638,7 @@ class Runner(CoffeaRunner):
 
         def chunks() -> list[WorkItem]:
             unopened = list(
-                self.preprocess(before.files, uproot_options=dict(before.uproot_options))
+                self._cut(before.files, None, {"uproot_options": dict(before.uproot_options)})
                 if before.files
                 else ()
             )
@@ -573,10 +670,11 @@ class Runner(CoffeaRunner):
         """Process chunks, record what was done, and return what coffea's Runner makes of it."""
         before = self._completing
         began, clock = time.time(), time.perf_counter()
-        self._not_stored = ""
+        self._not_stored, self._iteritems_options = "", iteritems_options
         kernels = looks(self.executor)
         work = work_name(processor, self.schema)
         history = self._ask(lambda catalogue: RunHistory.load(catalogue, work))
+        self._known_calls = self._find_known_calls()
         chunks = find_chunks()
         if not chunks and (self.use_dataframes or not (before or self._unopened.missing)):
             raise no_result(0, (), (), self._unopened)
@@ -595,7 +693,7 @@ class Runner(CoffeaRunner):
         if self.use_result_type and not isinstance(error, BaseException):
             opening = [self._unopened.error()] if self._unopened.missing else []
             error = next(iter([*failures, *opening]), 0)
-        record = self._recorded(out, began, time.perf_counter() - clock)
+        record = self._recorded(out, began, time.perf_counter() - clock, processor)
         if self.checkpointer is None:
             _check_accounts(chunks, record, self._unopened.missing)
         with _only_warning("what the kernels did is not known"):
@@ -726,6 +824,7 @@ class Runner(CoffeaRunner):
             skips=() if self.use_result_type else skips,
             collects=collects,
             work=work,
+            known_calls=self._known_calls,
         )
         reuse = None if work is None else Reuse(work, self.savemetrics)
         if isinstance(self.executor, DaskExecutor):
@@ -784,12 +883,45 @@ class Runner(CoffeaRunner):
         with Catalogue(settings().catalogue, patience_s=_PATIENCE_S) as catalogue:
             history.save(catalogue, work)
             if self.remember:
-                note_run(catalogue, record)
+                note_run(catalogue, record, self._kept_calls())
 
-    def _recorded(self, out: dict[str, Any], began: float, wall_s: float) -> RunRecord:
+    def _find_known_calls(self) -> frozenset[tuple[str, str]] | None:
+        """Return datasets and names of the derived columns whose calls are kept already."""
+        if not self.remember or self.use_dataframes:
+            return None
+        last = self._ask(last_run)
+        if last is None or not has_calls(calls_directory()):
+            return frozenset()
+        return frozenset(
+            (dataset, name)
+            for dataset, names in last.derived.items()
+            for name, kept in names.items()
+            if kept
+        )
+
+    def _kept_calls(self) -> dict[str, dict[str, bool]]:
+        """Keep the calls of marked functions; return which are kept, by dataset and name."""
+        if not self._calls:
+            return {}
+        try:
+            return save_calls(
+                calls_directory(),
+                self._calls,
+                self._known_calls or (),
+                self.schema,
+                self._iteritems_options,
+            )
+        except (OSError, ResultNotStoredError) as error:
+            warnings.warn(f"derived columns can't be warmed like this run: {error}", stacklevel=4)
+            return {}
+
+    def _recorded(
+        self, out: dict[str, Any], began: float, wall_s: float, processor: Any
+    ) -> RunRecord:
         """Take what was recorded out of a run's result, and return it as one record."""
         chunks = [chunk.attributed() for chunk in out.pop(RECORDS, [])]
         names = out.pop(COLUMNS, ())
+        self._calls = out.pop(CALLS, set())
         self._derived_columns = sorted(filter(is_derived, names))
         columns = [name for name in names if not is_derived(name)]
         missing = [*self._unopened.missing, *out.pop(SKIPPED, []), *out.pop(FAILED, [])]
@@ -812,6 +944,8 @@ class Runner(CoffeaRunner):
                 "schema": getattr(self.schema, "__name__", ""),
                 "cache": settings().cache_mode,
                 "results": self.results,
+                "processor": code_name(processor),
+                **self.notes,
             },
             versions=versions(),
             skipped=[part for part in missing if part.outcome == "skipped"],
@@ -839,11 +973,13 @@ def _chunk(item: WorkItem, record: FileRecord, boundaries: tuple[int, ...], run:
     """Return a work item with what the catalogue knows of its file."""
     return Chunk(
         **vars(item),
-        tag=record.tag,
-        validator=record.validator,
-        boundaries=boundaries,
-        replaces=record.replaces,
-        run=run,
+        content=Content(
+            tag=record.tag,
+            validator=record.validator,
+            boundaries=boundaries,
+            replaces=record.replaces,
+            run=run,
+        ),
     )
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hepcache.cache import ColumnCache
+from hepcache.cache.access_log import Totals
 from hepcache.cache.admin import Provenance, note_provenance
-from hepcache.cache.group_access import may_read, readable_by_group
+from hepcache.cache.group_access import may_read, readable_by_group, shared_origin
 from hepcache.formats.registry import forget_sources
 from hepcache.io.memory import page_pool
-from hepcache.io.transport import location
+from hepcache.io.transport import is_url, location
 from hepcache.placement.residency import Holding, Report, pack
 from hepcache.process.forms import FormCache
 from hepcache.process.prefetch import Prefetcher
@@ -51,6 +52,7 @@ class WorkerState:
         self.forms = FormCache()
         self.read_share = 0.0
         self._tally = Tally()
+        self._sent_calls: tuple[str, set[tuple[str, str]]] = "", set()
         self.codes: dict[str, bool] = {}  # whether this process had the code at its first chunk
         self.opened: dict[str, str | None] = {}
         self._changed: str | None = None
@@ -95,6 +97,15 @@ class WorkerState:
             self._kinds.add(kind)
             return not known
 
+    def sent_calls(self, run: str) -> set[tuple[str, str]]:
+        """Return datasets and names of derived columns whose calls were sent in a run.
+
+        Only the last run is remembered: of two at once, calls are sent more often.
+        """
+        if self._sent_calls[0] != run:
+            self._sent_calls = run, set()
+        return self._sent_calls[1]
+
     def note_opened(self, digests: Mapping[str, str | None]) -> str | None:
         """Remember the content of files that a processor has read in this process.
 
@@ -126,12 +137,18 @@ class WorkerState:
         """Return the cache for the columns of a file: the group's, or the user's own.
 
         A group's cache holds nothing of a file that a member could not read at
-        its origin, and gives nothing to a process that can't read it there now.
+        its origin, and gives nothing to a process that can't read it there now. What members may
+        read at URLs, the setting ``cache.group_origins`` says.
         """
         own, *shared = self.caches()
         real_path = location(path)
         for cache in shared:
-            if may_read(real_path) and readable_by_group(real_path, cache.directory.stat().st_gid):
+            if is_url(real_path):
+                if shared_origin(real_path, settings().group_origins):
+                    return cache
+            elif may_read(real_path) and readable_by_group(
+                real_path, cache.directory.stat().st_gid
+            ):
                 return cache
         return own
 
@@ -187,6 +204,7 @@ class WorkerState:
         """Count a chunk that was read past the cache."""
         with self._lock:
             self._tally.count(record)
+        self._add(Totals(done=1))
 
     def count(self, record: ChunkRecord, tag: str, cache: ColumnCache) -> None:
         """Count a chunk, and remember where the content comes from that its cache holds now."""
@@ -205,11 +223,35 @@ class WorkerState:
             if missed:
                 self._refilled_bytes += missed
                 self._refilled_s += record.read_s + record.decode_s
+        hits = record.causes.get("hit", 0)
+        totals = Totals(
+            done=1,
+            hits=hits,
+            misses=record.columns - hits,
+            hit_bytes=record.cause_bytes.get("hit", 0),
+            miss_bytes=missed,
+            origin_bytes=record.origin_bytes,
+        )
+        cache.add_totals(totals)
 
     def count_skipped(self) -> None:
         """Count a chunk that was skipped, so that its result lacks its events."""
         with self._lock:
             self._tally.count_skipped(settings().host)
+        self._add(Totals(skipped=1))
+
+    def count_failed(self) -> None:
+        """Count a chunk that failed for good."""
+        self._add(Totals(failed=1))
+
+    def count_reused(self, chunks: int) -> None:
+        """Count chunks whose stored results were taken."""
+        self._add(Totals(reused=chunks))
+
+    def _add(self, totals: Totals) -> None:
+        # Why a chunk failed may be that no cache can be made.
+        if self._cache is not None:
+            self._cache.add_totals(totals)
 
     def counted(self) -> dict[str, Any]:
         """Return what all chunks add up to, as :meth:`hepcache.telemetry.Tally.to_dict` has it."""

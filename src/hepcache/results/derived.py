@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from functools import partial, update_wrapper
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -35,7 +35,15 @@ from hepcache.results.opened_files import (
 )
 from hepcache.telemetry import DerivedUse, ReadLog
 
-__all__ = ["DERIVED", "ChunkMetadata", "DerivedColumn", "DerivedColumns", "derived", "is_derived"]
+__all__ = [
+    "DERIVED",
+    "ChunkMetadata",
+    "DerivedColumn",
+    "DerivedColumns",
+    "columns_of",
+    "derived",
+    "is_derived",
+]
 
 DERIVED = "@"
 """Stands in a cached column's name between a function's name and its digest."""
@@ -54,6 +62,7 @@ _OF_FILE = frozenset({"fileuuid", "treename"})
 _STORED = re.compile(DERIVED + r"[0-9a-f]{64}", re.ASCII)
 
 Range = tuple[int, int]
+Note = Callable[[str, "DerivedColumn", tuple[Any, ...], Collection[str]], None]
 
 
 def is_derived(name: str) -> bool:
@@ -124,7 +133,7 @@ class DerivedColumn:
 
     def _call(self, bound: tuple[Any, ...], *arguments: Any, **options: Any) -> Any:
         events = arguments[0] if arguments else None
-        columns = _columns_of(events)
+        columns = columns_of(events)
         if columns is None:
             return self.function(*bound, *arguments, **options)
         return columns.get(self, (bound, arguments[1:], options), events)
@@ -144,7 +153,14 @@ class DerivedColumn:
         return f"<derived column {self.label}>"
 
 
-def _columns_of(events: Any) -> DerivedColumns | None:
+def columns_of(events: Any) -> DerivedColumns | None:
+    """Return the derived columns of the chunk that events are of; ``None`` where none are stored.
+
+    Parameters
+    ----------
+    events
+        What a processor was given, or anything else.
+    """
     attrs = getattr(events, "attrs", None)
     factory = attrs.get("@events_factory") if isinstance(attrs, Mapping) else None
     columns = getattr(factory, "derived", None)
@@ -281,6 +297,9 @@ class DerivedColumns:
         Where it is counted what was read and what was computed.
     files
         The files that are opened while the chunk is processed.
+    note
+        Called with the name of each result that is stored, its function, what that was given
+        beside events, and the paths of the files that were read for it.
     """
 
     def __init__(
@@ -294,6 +313,7 @@ class DerivedColumns:
         metadata: Mapping[str, Any],
         log: ReadLog,
         files: ChunkFiles,
+        note: Note | None = None,
     ) -> None:
         self._cache = cache
         self._key = key
@@ -301,8 +321,10 @@ class DerivedColumns:
         self._segments = overlapping(boundaries, *entries)
         self._form = form
         self._metadata = metadata
-        self._log = log
+        self.log = log
         self._files = files
+        self._note = note
+        self._needed: Collection[str] = ()
         self._taken_s = 0.0  # by derived columns that another computes from
         self._missed: set[str] = set()
         self._known: dict[str, dict[str, ColumnKey]] = {}
@@ -319,20 +341,39 @@ class DerivedColumns:
         events
             What it was called with.
         """
-        use = self._log.derived.setdefault(column.label, DerivedUse())
+        use = self.log.derived.setdefault(column.label, DerivedUse())
         before_s, self._taken_s = self._taken_s, 0.0
-        began, loaded_s = time.perf_counter(), self._log.loading_s
+        began, loaded_s = time.perf_counter(), self.log.loading_s
         computed = use.computed
         try:
             return self._get(column, given, events, use)
         finally:
-            took_s = time.perf_counter() - began - (self._log.loading_s - loaded_s)
+            took_s = time.perf_counter() - began - (self.log.loading_s - loaded_s)
             own_s = max(took_s - self._taken_s, 0.0)
             if use.computed > computed:
                 use.seconds += own_s
             else:
                 use.read_s += own_s
             self._taken_s = before_s + took_s
+
+    def make(
+        self, column: DerivedColumn, given: tuple[Any, ...], events: Any, needed: Collection[str]
+    ) -> None:
+        """Store what a function makes of the chunk's events, as a run's processor had it.
+
+        Parameters
+        ----------
+        column, given, events
+            As for :meth:`get`.
+        needed
+            Paths of the files that the run had read before. If one isn't read here, the result
+            is not stored: what the processor kept of it is missing.
+        """
+        self._needed = needed
+        try:
+            self.get(column, given, events)
+        finally:
+            self._needed = ()
 
     def _get(
         self, column: DerivedColumn, given: tuple[Any, ...], events: Any, use: DerivedUse
@@ -350,10 +391,12 @@ class DerivedColumns:
                 if parts is not None:
                     found = self._joined(parts, events)
                     use.read += 1
-                    self._log.derived_columns.add(name)
+                    self.log.derived_columns.add(name)
                     use.nbytes += sum(part.nbytes for part in parts)
                     if isinstance(metadata, ChunkMetadata):
                         metadata.note(*(name for part in parts for name in part.facts["asked"]))
+                    opened = {path for part in parts for path in part.facts["opened"]}
+                    self._noted(name, column, given, opened)
                     return found
         except (_Unstorable, FingerprintError) as error:
             names = []
@@ -427,13 +470,7 @@ class DerivedColumns:
         of_chunk = {name: now.pop(name, None) for name in sorted(_OF_CHUNK | _OF_FILE)}
         if any(self._metadata.get(name) != value for name, value in of_chunk.items()):
             _refuse("the chunk's metadata were changed before")
-        _, positional, options = given
-        entries = [
-            (self._start, self._stop)
-            for argument in (*positional, *options.values())
-            # What belongs to these events, entry by entry, belongs to no others.
-            if isinstance(argument, Sized) and len(argument) == self._stop - self._start
-        ]
+        entries = self._entries_of(given)
         with unrecorded():
             registered = registered_behaviors()
             behaviors = fingerprint(registered) if registered else ""
@@ -445,6 +482,23 @@ class DerivedColumns:
             of_metadata = fingerprint(now)
         yield f"{column.label}{DERIVED}{code}{_digest(arguments, of_metadata)}"
 
+    def _entries_of(self, given: tuple[Any, ...]) -> list[Range]:
+        """Return the chunk's entries for each argument that has one entry per event."""
+        _, positional, options = given
+        return [
+            (self._start, self._stop)
+            for argument in (*positional, *options.values())
+            # What belongs to these events, entry by entry, belongs to no others.
+            if isinstance(argument, Sized) and len(argument) == self._stop - self._start
+        ]
+
+    def _noted(
+        self, name: str, column: DerivedColumn, given: tuple[Any, ...], files: Collection[str]
+    ) -> None:
+        if self._note is not None and not self._entries_of(given):
+            with unrecorded():
+                self._note(name, column, given, list(files))
+
     def _computed(
         self,
         column: DerivedColumn,
@@ -453,7 +507,7 @@ class DerivedColumns:
         names: list[str],
         use: DerivedUse,
     ) -> Any:
-        began, loaded_s = time.perf_counter(), self._log.loading_s
+        began, loaded_s = time.perf_counter(), self.log.loading_s
         factory = events.attrs["@events_factory"]
         watched = ChunkMetadata(factory.metadata)
         own = factory.anew(watched)
@@ -461,7 +515,7 @@ class DerivedColumns:
         with opened_files(self._files.ignored) as opened:
             found = column.computed(given, own)
         # What it has read, and what others have computed for it, is stored by itself.
-        took_s = time.perf_counter() - began - (self._log.loading_s - loaded_s) - self._taken_s
+        took_s = time.perf_counter() - began - (self.log.loading_s - loaded_s) - self._taken_s
         changed = watched.changed or not own_factory.is_whole(own)
         if changed:
             # The function may do so, and who called it goes on with what it has made of them.
@@ -481,15 +535,18 @@ class DerivedColumns:
             if list(self._names(column, given, factory.metadata)) != names:
                 _refuse("something that it uses changed while it was computed")
             files = self._files.digests()
+            if missing := set(self._needed) - files.keys():
+                _refuse(f"the processor had read {min(missing)} before, and nobody has here")
             if asked & _OF_CHUNK:
                 names_asked = ", ".join(sorted(asked & _OF_CHUNK))
                 _refuse(f"it asks for {names_asked} of the chunk's metadata")
             name = names[1] if asked - _OF_FILE else names[0]
             functions = self._functions(column)
-            self._log.derived_columns.add(name)
+            self.log.derived_columns.add(name)
             use.stored_bytes += self._store(
                 name, found, events, files, sorted(asked), functions, took_s
             )
+            self._noted(name, column, given, files)
         except (_Unstorable, ResultNotStoredError) as error:
             use.not_stored(str(error))
         except Exception as error:

@@ -59,12 +59,13 @@ def test_slow_origins_are_worth_small_files(source: Path) -> None:
 
 def test_without_out_a_table_is_shown_and_nothing_is_written(source: Path) -> None:
     before = sorted(source.parent.iterdir())
-    shown = CliRunner().invoke(app, ["recompress", str(source), "--json", "--rate", "5"])
+    # From so slow an origin the smallest is best, however long this machine takes to inflate.
+    shown = CliRunner().invoke(app, ["recompress", str(source), "--json", "--rate", "0.1"])
     assert shown.exit_code == 0, shown.output
     found = json.loads(shown.stdout)
     assert found["trials"][0]["compression"] == AS_THEY_ARE
     assert found["best"]["size"] < 1 < found["best"]["gain"]
-    shown = CliRunner().invoke(app, ["recompress", str(source), "--rate", "5"])
+    shown = CliRunner().invoke(app, ["recompress", str(source), "--rate", "0.1"])
     assert f"--out DIRECTORY --compression {found['best']['compression']}" in shown.stdout
     assert sorted(source.parent.iterdir()) == before
 

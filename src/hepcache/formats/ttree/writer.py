@@ -1,7 +1,7 @@
 """ROOT's own layout of a TTree and its baskets, written in one pass.
 
 uproot builds a tree's metadata in time that grows with the square of its
-branches (80 s for the 2656 of a NanoAOD), names counters and titles itself
+branches (80 s for 2656), names counters and titles itself
 and writes every counter as ``int32``. This module writes the same classes
 (TTree 20, TBranch 13, TLeaf 2, TBasket 3; the layout is described in ROOT's
 ``io/doc/TFile/ttree.md``) in time that grows with the branches, with any title

@@ -1,0 +1,134 @@
+"""What a function takes out of whole files, such as sums of weights: once for each content."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import uproot
+
+from hepcache.catalogue.catalogue import Catalogue
+from hepcache.credentials import without_credentials
+from hepcache.errors import ConfigurationError, FingerprintError
+from hepcache.fileset import FileRecord
+from hepcache.fileset.load import RESERVED_METADATA
+from hepcache.io.retry import retried
+from hepcache.io.transport import is_url
+from hepcache.io.validator import storage_options
+from hepcache.results import fingerprint
+
+Values = Mapping[str, Any]
+Ask = Callable[[Callable[[Catalogue], Any]], Any]
+
+_KIND = "extracted"
+# As the catalogue opens files: two at a time from a file server, more from servers far away.
+_OPENERS_LOCAL, _OPENERS_REMOTE = 2, 16
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """Takes metadata out of files, and adds them up for each dataset.
+
+    ``extract``: gets a file that uproot has opened, and returns values by name.
+    ``reduce``: gets what ``extract`` returned for each file of a dataset, and returns what all its
+    chunks are given; ``None``: each chunk is given its own file's values.
+    """
+
+    extract: Callable[[Any], Values]
+    reduce: Callable[[list[Values]], Values] | None = None
+
+    def metadata(
+        self, files: Sequence[tuple[str, FileRecord]], ask: Ask, options: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return what each file's chunks are given.
+
+        ``files``: dataset and record of each.
+        ``ask``: asks the catalogue, which keeps the values by content and by the function's
+        fingerprint.
+        ``options``: options for ``uproot.open``.
+        """
+        values = self._of_contents({_content(record): record for _, record in files}, ask, options)
+        found = [values[_content(record)] for _, record in files]
+        if self.reduce is not None:
+            by_dataset: dict[str, list[Values]] = {}
+            for (dataset, _), of_file in zip(files, found, strict=True):
+                by_dataset.setdefault(dataset, []).append(of_file)
+            totals = {name: _plain(self.reduce(all_)) for name, all_ in by_dataset.items()}
+            found = [totals[dataset] for dataset, _ in files]
+        return found
+
+    def _of_contents(
+        self, records: Mapping[str, FileRecord], ask: Ask, options: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        try:
+            code = fingerprint(self.extract)
+        except FingerprintError as error:
+            warnings.warn(f"what is extracted from files is not kept: {error}", stacklevel=7)
+            return self._opened(records, options)
+
+        def stored(catalogue: Catalogue) -> dict[str, bytes | None]:
+            return {name: catalogue.blob_get(_KIND, f"{name}-{code}") for name in records}
+
+        def store(catalogue: Catalogue) -> None:
+            for name, values in new.items():
+                catalogue.blob_put(_KIND, f"{name}-{code}", json.dumps(values).encode())
+
+        known: Mapping[str, bytes | None] = ask(stored)
+        new = self._opened(
+            {name: record for name, record in records.items() if known[name] is None}, options
+        )
+        if new:
+            ask(store)
+        return {name: json.loads(text) for name, text in known.items() if text is not None} | new
+
+    def _opened(
+        self, records: Mapping[str, FileRecord], options: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        passed = {name: value for name, value in options.items() if name != "storage_options"}
+        flat = {**passed, **storage_options(options)}
+
+        def of_file(record: FileRecord) -> dict[str, Any]:
+            try:
+                with retried(lambda: uproot.open({record.path: None}, **flat)) as file:
+                    return _plain(self.extract(file))
+            except Exception as error:
+                error.add_note(f"while extracting from {without_credentials(record.path)}")
+                raise
+
+        remote = any(is_url(record.path) for record in records.values())
+        with ThreadPoolExecutor(_OPENERS_REMOTE if remote else _OPENERS_LOCAL) as pool:
+            return dict(zip(records, pool.map(of_file, records.values()), strict=True))
+
+
+def _content(record: FileRecord) -> str:
+    return f"{record.uuid}-{record.tag}"
+
+
+def _plain(values: Any) -> dict[str, Any]:
+    """Return values as they will be when they have been stored.
+
+    Raises ``ConfigurationError``: they can't be, or have a name that coffea uses.
+    """
+    expected = "a function that returns numbers, texts and lists of them by name"
+    if not isinstance(values, Mapping):
+        raise ConfigurationError("extract", expected, type(values).__name__)
+    if reserved := RESERVED_METADATA.intersection(values):
+        raise ConfigurationError("extract", "names that coffea does not use", sorted(reserved))
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(values), default=_number))
+    except TypeError as error:
+        raise ConfigurationError("extract", expected, str(error)) from error
+    return plain
+
+
+def _number(value: Any) -> Any:
+    """Return Python's value of a number or an array of NumPy's or awkward's."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Iterable):
+        return list(value)
+    raise TypeError(f"no number, text or list: {type(value).__name__}")
