@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -203,6 +204,32 @@ def track(
     finally:
         if bar is not None:
             bar.stop()
+
+
+@contextmanager
+def waiting(text: str, *, enabled: bool = True, console: Console | None = None) -> Iterator[None]:
+    """Show in a terminal that something goes on, and what, while the block runs.
+
+    ``enabled``: without it nothing is shown; nor is it where standard error is no terminal.
+    ``console``: where to draw; standard error if not given.
+    """
+    from rich.console import Console
+    from rich.errors import LiveError
+
+    console = console or Console(stderr=True)
+    if not enabled or not console.is_terminal:
+        yield
+        return
+    status = console.status(f"{text} ...")
+    try:
+        status.start()
+    except LiveError:  # the caller is drawing already
+        yield
+        return
+    try:
+        yield
+    finally:
+        status.stop()
 
 
 def _started(console: Console, description: str, total: int) -> Progress | None:

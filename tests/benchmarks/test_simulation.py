@@ -36,6 +36,7 @@ def walls(cluster: Cluster, dataset: Dataset, mode: Mode, cycles: int = 2) -> li
     return [one.wall_s for one in simulate(cluster, dataset, mode, cycles=cycles)]
 
 
+@pytest.mark.slow
 def test_times_are_those_of_shared_links_disks_and_processors() -> None:
     # Two slots share the link: 4 chunks of 100 MB at 100 MB/s, two at once, and 1 s each.
     assert walls(one_host(), dataset_of(4, 100 * MB, 1.0), MODES["ours"]) == pytest.approx(

@@ -33,5 +33,9 @@ def hepcache(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Hepcache]:
     monkeypatch.setenv("COLUMNS", "200")
+    # What a command forks its workers from lives as long as its process, in the environment of
+    # the first command: here many tests share one. test_terminal.py runs it as a process.
+    monkeypatch.setattr("hepcache.cli.run.preload_workers", lambda: None)
+    monkeypatch.setattr("hepcache.cli.options.METHOD", {})
     with dask.config.set({"hepcache.catalogue": str(tmp_path / "c.sqlite")}):
         yield Hepcache(capsys, monkeypatch)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -126,3 +129,25 @@ def test_a_full_disk_says_what_to_do(
         app_module.main()
     assert ended.value.code == 1
     assert "No space left on device; free space there" in capsys.readouterr().err
+
+
+def test_the_extras_that_errors_name_bring_what_is_missing() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    required = {
+        extra: {_normal(re.split(r"[\[<>=~!; ]", line)[0]) for line in lines}
+        for extra, lines in extras.items()
+        if extra not in ("all", "dev", "docs", "notebooks")  # of these nothing is imported
+    }
+    distributions = importlib.metadata.packages_distributions()
+    brought: dict[str, set[str]] = {extra: set() for extra in required}
+    for module, extra in app_module._EXTRAS.items():
+        names = {_normal(name) for name in distributions[module]}
+        assert names & required[extra], f"hepcache[{extra}] does not bring {module}"
+        brought[extra] |= names & required[extra]
+    assert brought == required
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -239,6 +239,16 @@ def test_verify_mends_small_metadata_and_the_count(filled: Path, hepcache: Hepca
     assert hepcache("cache", "verify", "--directory", filled)[0] == 0
 
 
+def test_metrics_are_for_prometheus_and_for_programs(filled: Path, hepcache: Hepcache) -> None:
+    code, out, _ = hepcache("cache", "metrics", "--directory", filled)
+    assert code == 0
+    assert "# TYPE hepcache_chunks_total counter" in out
+    (line,) = (line for line in out.splitlines() if line.startswith("hepcache_user_bytes{"))
+    _, text, _ = hepcache("cache", "metrics", "--directory", filled, "--json")
+    values = [one for one in json.loads(text)["metrics"] if one["name"] == "hepcache_user_bytes"]
+    assert [str(one["value"]) for one in values] == [line.rpartition(" ")[2]]
+
+
 def test_a_missing_cache_is_named(tmp_path: Path, hepcache: Hepcache) -> None:
     code, _, err = hepcache("cache", "info", "--directory", tmp_path)
     assert code == 1

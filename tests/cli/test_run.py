@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -19,7 +20,7 @@ from tests.formats.conftest import write_mixed_tree
 
 from hepcache.cli.options import count_of
 from hepcache.cli.plots import draw
-from hepcache.cli.run import processor_argument
+from hepcache.cli.run import _shared, processor_argument
 from hepcache.clusters import LocalCluster
 from hepcache.samples.nanoaod import write_nanoaod
 
@@ -307,6 +308,47 @@ def test_what_is_no_number_is_refused(text: str, hepcache: Hepcache) -> None:
     code, _, err = hepcache("run", "analysis.py", "data", f"--chunksize={text}")
     assert code == 2
     assert "expected a whole number from 1" in err
+
+
+def test_each_dataset_has_an_output_of_its_own(
+    hepcache: Hepcache, here: Path, data: Path, on: tuple[str, ...]
+) -> None:
+    fileset = {
+        "/tt/2026": {"files": {str(data / "0.root"): "Events", str(data / "1.root"): "Events"}},
+        "dy": {"files": {str(data / "2.root"): "Events"}},
+    }
+    (here / "fileset.json").write_text(json.dumps(fileset))
+    command = ("run", "analysis.py:Count", "fileset.json", *on, "--per-dataset")
+    code, _, err = hepcache(*command)
+    assert (code, "--out" in err) == (2, True)
+    code, out, err = hepcache(*command, "--arg", "hold=nowhere", "--out", "out", "--verbose")
+    assert code == 0, err
+    parts = [load(here / "out" / f"{name}.coffea") for name in ("tt_2026", "dy")]
+    assert [part["events"] for part in parts] == [2000, 1000]
+    whole = load(here / "out" / "out.coffea")
+    assert whole == {name: sum(part[name] for part in parts) for name in whole}
+    # --verbose: the hosts, and what to change.
+    assert "Hosts in the last cycle" in out
+    assert re.search("^[✓→!] ", out, re.MULTILINE)
+    settings = json.loads((here / "out" / "report.json").read_text())["runs"][0]["settings"]
+    assert settings["processor"] == "analysis.Count"
+    assert settings["arguments"] == '{"hold": "nowhere"}'
+    assert settings["command"].startswith("hepcache run analysis.py:Count fileset.json")
+    assert "commit" not in settings  # no clone of anything
+    code, out, _ = hepcache("explain", "out")
+    assert 'arguments: {"hold": "nowhere"}' in out
+    assert "slowest chunks" in out
+
+
+@pytest.mark.parametrize(
+    ("workers", "hosts", "expected"),
+    [(4, 2, (2, 2)), (3, 2, (1, 3)), (1, 2, (1, 1)), (6, 4, (2, 3))],
+)
+def test_hosts_share_the_workers_evenly(
+    workers: int, hosts: int, expected: tuple[int, int]
+) -> None:
+    assert _shared(workers, hosts, 1) == expected
+    assert _shared(None, hosts, 5) == (hosts, 5)
 
 
 def test_arguments_of_the_processor_have_types() -> None:

@@ -55,7 +55,7 @@ def test_rates_are_taken_over_a_window_and_end_now():
     rates = history.rates()
     assert rates.at == [-1.0, 0.0]
     assert rates.cache_bytes == [1000.0, 1000.0]
-    assert rates.origin_bytes == [500.0, 500.0]
+    assert rates.origin_bytes == [1000.0, 1000.0]  # decoded, as those from caches
     assert rates.hit_ratio == [0.5, 0.5]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import os
 import re
 from collections.abc import Iterator
@@ -64,3 +65,12 @@ def test_every_public_name_is_in_the_reference() -> None:
     named = re.findall(r"^\.\. auto(?:class|function):: (hepcache[\w.]*)$", pages, re.MULTILINE)
     there = {name.rpartition(".")[2] for name in named}
     assert set(hepcache.__all__) <= there
+
+
+def test_measured_tables_are_those_of_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS)
+    pages = importlib.import_module("pages")
+    for page in DOCS.glob("*.md"):
+        text = page.read_text()
+        fresh = pages.measured_page(text, DOCS / "measured")
+        assert text == fresh, f"python docs/pages.py writes the tables of {page.name} anew"

@@ -126,7 +126,31 @@ def test_after_one_cycle_run_it_again(make_record, make_chunk):
     (only,) = advise([summarise(make_record(make_chunk(), hosts={"host-0": 1}))])
     assert only.kind == "hint"
     assert "Run it again" in only.action
-    assert "1.50 kB came from the origin" in only.observation
+    assert "1.50 kB came compressed from the origin" in only.observation
+
+
+def test_a_busy_machine_is_not_the_processors_fault(make_record, make_chunk, make_hot):
+    slow = make_hot(ended=1002.0, process_s=1.9, cpu_s=0.5)
+    first, last = make_record(make_chunk(), wall_s=1.0), make_record(slow, wall_s=2.6)
+    summary = summarise(last)
+    assert (summary.busy_s, summary.cpu_s) == (2.0, 0.5)
+    assert summary.waited_s == pytest.approx(1.49)
+    advice = words(advise([summarise(first), summary]))
+    assert "took 2.00 s and had a processor for 500 ms" in advice
+    assert "longer than the first, which took 1.00 s" in advice
+    assert "Nothing to change" not in advice
+
+
+def test_first_chunks_of_processes_are_counted_apart(make_record, make_chunk, make_hot):
+    chunks = [
+        make_hot(ended=1002.0, first=True, cpu_s=2.0),
+        *(make_hot(start=100 * n, cpu_s=0.1) for n in range(1, 5)),
+    ]
+    summary = summarise(make_record(*chunks, wall_s=2.0))
+    assert (summary.first_chunks, summary.first_chunks_s) == (1, 2.0)
+    advice = words(advise([summarise(make_record(make_chunk(), wall_s=9.0)), summary]))
+    assert "1 of 5 chunks of the last cycle were the first of their worker processes" in advice
+    assert "took 2.00 s each, imports included; the others took 100 ms" in advice
 
 
 def test_a_hot_cycle_has_nothing_to_change(two_cycles):

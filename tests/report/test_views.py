@@ -61,3 +61,9 @@ def test_reports_without_cycles_can_be_compared(tmp_path):
     assert empty.cycles == ()
     assert "hepcache" in empty._repr_html_()
     assert empty.to_html(tmp_path / "empty.html").exists()
+
+
+def test_a_record_has_a_card(report):
+    card = report.records[1]._repr_html_()
+    for words in ("Run cycle", "host-1", "50.0 %", "3.00 kB decoded, 1.50 kB compressed"):
+        assert words in card

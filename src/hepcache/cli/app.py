@@ -23,6 +23,7 @@ from hepcache.cli.objects import objects
 from hepcache.cli.report import explain, report
 from hepcache.cli.run import run
 from hepcache.cli.sample import recompress, sample
+from hepcache.cli.top import top
 from hepcache.errors import ChunkError, ConfigurationError, HepcacheError
 
 FAILED, BAD_USE, INTERRUPTED = 1, 2, 128 + 2
@@ -42,6 +43,7 @@ app.command()(demo)
 app.command()(init)
 app.add_typer(config, name="config")
 app.command()(run)
+app.command()(top)
 app.add_typer(sample, name="sample")
 app.command()(recompress)
 app.add_typer(cache, name="cache")

@@ -7,6 +7,7 @@ import json as jsonlib
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +17,12 @@ from typer.core import TyperGroup
 from hepcache.bench.frame import MORE, benchmarks, load, progress, stdout_for_result
 from hepcache.cli.options import Json, told
 from hepcache.cli.output import prepared_directory, written
+from hepcache.display import waiting
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hepcache.cli.steps import Steps
     from hepcache.report import CycleReport
 
 Quick = Annotated[bool, typer.Option("--quick", help="Finish within 45 s on two cores.")]
@@ -135,12 +138,26 @@ def _framed(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def write_report(
-    report: CycleReport, out: Path, *, quiet: bool = False, console: Console | None = None
+    report: CycleReport,
+    out: Path,
+    *,
+    quiet: bool = False,
+    console: Console | None = None,
+    steps: Steps | None = None,
 ) -> None:
-    """Write report.json and report.html, and say where, on ``console`` if one is given."""
+    """Write report.html and report.json, and say where, on ``console`` if one is given.
+
+    ``steps``: phases of the command so far; what writing takes becomes one of them.
+    """
+    with waiting("Drawing the report", enabled=not quiet):
+        page = report.to_html(out / "report.html")
+    if steps is not None:
+        steps.end("report")
+        report = replace(report, phases=dict(steps.seconds))
     report.to_json(out / "report.json")
-    page = report.to_html(out / "report.html")
     if console is None:
         typer.echo(f"Report: {page}", err=quiet)
     else:
         console.print(f"Report: {page}", soft_wrap=True, highlight=False)
+        if report.total_text:
+            console.print(report.total_text, soft_wrap=True, highlight=False)

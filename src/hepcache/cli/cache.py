@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hepcache.cache import ColumnCache
     from hepcache.cache.admin import Item, Use
     from hepcache.fileset import Fileset
+    from hepcache.process.derived_maker import DerivedMaker
     from hepcache.report import RunRecord
     from hepcache.report.summary import Summary
     from hepcache.results.store import ResultStore
@@ -179,12 +180,26 @@ def info_of(column_cache: ColumnCache, items: list[Item]) -> dict[str, Any]:
 
     store = results_of(column_cache)
     stored = None if store is None else store.usage()
+    usage = usage_of(column_cache, items)
     return {
-        **usage_of(column_cache, items),
+        **usage,
+        "by_column": _by_function(usage["by_column"]),
         "results": stored.results if stored else 0,
         "results_bytes": stored.nbytes if stored else 0,
         "results_processors": stored.processors if stored else 0,
     }
+
+
+def _by_function(found: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Return what columns take, derived ones together that are of the same function."""
+    from hepcache.results.derived import DERIVED, is_derived
+
+    together: dict[str, tuple[int, int]] = {}
+    for name, (count, nbytes) in found.items():
+        what = f"{name.partition(DERIVED)[0]} (derived)" if is_derived(name) else name
+        before = together.get(what, (0, 0))
+        together[what] = before[0] + count, before[1] + nbytes
+    return dict(sorted(together.items(), key=lambda item: -item[1][1]))
 
 
 def info_table(values: dict[str, Any]) -> Table:
@@ -544,6 +559,7 @@ def warm(
 ) -> None:
     """Read columns onto the hosts that will be asked for them.
 
+    Like the last run, derived columns that it used are made there too.
     Placement is that of a run, so with the same hosts and chunksize the first
     real cycle finds everything. What is there already is not read again.
     """
@@ -551,7 +567,10 @@ def warm(
         raise typer.BadParameter("give --columns or --like, one of the two")
     files = fileset_of(fileset, treename)
     # Before a cluster starts, so that a wrong name costs no time.
-    names = _names(files, columns, like, skip_bad_files, silent=as_json)
+    derived = _maker() if like == "last" else None
+    names = _names(
+        files, columns, like, skip_bad_files, may_lack=derived is not None, silent=as_json
+    )
     # Imported here: coffea takes seconds, and --help must not.
     from rich.console import Console
 
@@ -570,6 +589,7 @@ def warm(
             chunksize=chunksize,
             skipbadfiles=skipbadfiles,
             status=not as_json,
+            derived=derived,
         )
     found = summarise(record)
     if as_json:
@@ -590,9 +610,15 @@ def warm(
 
 
 def _names(
-    files: Fileset, columns: str | None, like: str | None, skip_bad_files: bool, *, silent: bool
+    files: Fileset,
+    columns: str | None,
+    like: str | None,
+    skip_bad_files: bool,
+    *,
+    may_lack: bool,
+    silent: bool,
 ) -> list[str]:
-    """Return the columns that the options mean."""
+    """Return the columns that the options mean; ``may_lack``: they may be none."""
     from hepcache.api import choose_columns
 
     if columns is not None:
@@ -605,7 +631,7 @@ def _names(
     names = choose_columns(
         files, touched, skipbadfiles=skip_bad_files, absent="skip", status=not silent
     )
-    if not names:
+    if not names and not may_lack:
         raise typer.BadParameter(
             f"none of the run's {len(touched)} columns, such as {touched[0]}, is in these files",
             param_hint="--like",
@@ -622,9 +648,11 @@ def _touched(like: str) -> list[str]:
     from hepcache.report import CycleReport
 
     if like == "last":
+        from hepcache.catalogue import Catalogue
         from hepcache.process.run_history import last_run
 
-        last = last_run()
+        with Catalogue.from_settings() as catalogue:
+            last = last_run(catalogue)
         if last is None:
             raise typer.BadParameter(
                 "no run is remembered; name a report.json, or use --columns", param_hint="--like"
@@ -644,6 +672,23 @@ def _touched(like: str) -> list[str]:
     return touched
 
 
+def _maker() -> DerivedMaker | None:
+    """Return what makes the derived columns of the last run, and name them."""
+    from hepcache.api import derived_maker
+
+    maker = derived_maker()
+    if maker is None:
+        return None
+    if maker.lost:
+        typer.echo(
+            f"not made, because their calls are not kept: {', '.join(maker.lost)}", err=True
+        )
+    if not maker.calls:
+        return None
+    typer.echo(f"derived columns: {', '.join(maker.functions)}", err=True)
+    return maker
+
+
 def _lost_bytes(found: Summary) -> int:
     """Return decoded bytes that were read at the origin and that no cache has kept."""
     read = sum(size for cause, size in found.cause_bytes.items() if cause != "hit")
@@ -658,6 +703,10 @@ def _figures(record: RunRecord, found: Summary) -> dict[str, Any]:
         "wall_s": record.wall_s,
         **_chosen(found, *both, "stored_bytes", "stored_raw_bytes"),
         "not_kept_bytes": _lost_bytes(found),
+        "derived": {
+            function: _chosen(use, "read", "computed", "seconds", "stored_bytes", "reason")
+            for function, use in record.derived.items()
+        },
         "hosts": {host.host: _chosen(host, *both, "stolen") for host in found.hosts},
         "problems": record.problems,
         "skipped": [part.to_dict() for part in record.skipped],
@@ -673,7 +722,7 @@ def _print(record: RunRecord, found: Summary) -> None:
     from rich.console import Console
 
     from hepcache.display import bytes_text, count_text, ratio_text, seconds_text
-    from hepcache.report.render.tables import host_table
+    from hepcache.report.render.tables import derived_text, host_table
 
     console = Console()
     console.print(host_table(found))
@@ -684,6 +733,8 @@ def _print(record: RunRecord, found: Summary) -> None:
         f"{ratio_text(found.hit_ratio)} was there already",
         soft_wrap=True,
     )
+    for function, use in record.derived.items():
+        console.print(derived_text(function, use), soft_wrap=True)
 
 
 _Order = Literal["size", "age", "use", "name"]
@@ -722,6 +773,43 @@ def info(
         for what in ("dataset", "column"):
             if items:
                 console.print(occupancy_table(what, values[f"by_{what}"], show_all))
+
+
+@cache.command(
+    epilog=examples("metrics", "metrics --directory '/ssd/hepcache/*/columns' > hepcache.prom")
+)
+def metrics(
+    directory: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A cache, a directory of caches, or a glob of them, as "
+            "'/ssd/hepcache/*/columns'; may be repeated (default: the settings')."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print what the caches have counted, as Prometheus reads it.
+
+    Nothing is measured, so it takes no time however much is stored, and nothing
+    is changed: chunks by outcome, columns and bytes that were there or not,
+    bytes from origins, evictions, damaged files, and bytes in use by user.
+    Several caches of one user are added up.
+    """
+    from hepcache.cache.metrics import metrics_of, prometheus_text
+    from hepcache.settings import settings
+
+    chosen = settings()
+    configured = [str(path) for path in (chosen.cache_directory, chosen.group_directory) if path]
+    found = metrics_of(directory or configured)
+    if as_json:
+        values = [
+            {"name": metric.name, "value": value, **dict(labels)}
+            for metric in found
+            for labels, value in metric.values.items()
+        ]
+        typer.echo(json.dumps({"metrics": values}))
+    else:
+        typer.echo(prometheus_text(found), nl=False)
 
 
 @cache.command(

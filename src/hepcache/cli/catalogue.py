@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,12 +58,16 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Open files that are new or changed, so that the next run need not."""
+    from hepcache.catalogue.catalogue import open_in_processes
     from hepcache.fileset import load_fileset
 
     fileset = load_fileset(files[0] if len(files) == 1 else files, treename=tree)
     with _opened(at) as opened:
         found, problems = opened.records(
-            fileset, on_bad="skip" if skip_bad_files else "raise", jobs=jobs, progress=not as_json
+            fileset,
+            on_bad="skip" if skip_bad_files else "raise",
+            open_files=partial(open_in_processes, jobs=jobs),
+            progress=not as_json,
         )
         values = _values(opened, [record for _, record in found])
         told({**values, "problems": problems}, [fileset.known(found)], json=as_json)

@@ -8,7 +8,7 @@ import shutil
 import socket
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from hepcache.cli.preload import METHOD
+from hepcache.cli.steps import Steps
 from hepcache.errors import (
     BadFileError,
     BadFilesetError,
@@ -200,26 +202,42 @@ def opened(
     workers_per_host: int,
     cache_directory: Path | None,
     condor: str | None = None,
+    steps: Steps | None = None,
 ) -> Iterator[Any]:
-    """Give the cluster that options mean: a running one, jobs of a pool, or this machine."""
+    """Give the cluster that options mean: a running one, jobs of a pool, or this machine.
+
+    ``steps``: of the command; says what is waited for.
+    """
     check_cluster(scheduler, condor)
-    # Imported here: coffea takes seconds, and --help must not.
-    from distributed import Client
+    steps = Steps(shown=False) if steps is None else steps
+    with steps.step("Loading coffea and Dask"):
+        # Imported here: coffea takes seconds, and --help must not.
+        import dask
+        from distributed import Client
 
-    from hepcache.clusters import LocalCluster, attach
+        from hepcache.clusters import LocalCluster, attach
+    with ExitStack() as stack:
+        if condor is not None:
+            from hepcache.clusters.htcondor import HTCondorCluster
 
-    if condor is not None:
-        from hepcache.clusters.htcondor import HTCondorCluster
-
-        with HTCondorCluster(cache_directory=cache_directory) as cluster:
-            scaled(cluster, condor)
+            with steps.step("Waiting for the first job of the pool"):
+                pool = HTCondorCluster(cache_directory=cache_directory)
+                cluster: Any = stack.enter_context(pool)
+                scaled(cluster, condor)
+        elif scheduler is None:
+            workers = hosts * workers_per_host
+            with steps.step(f"Starting {workers} worker{'s' if workers != 1 else ''}"):
+                stack.enter_context(dask.config.set(METHOD))
+                local = LocalCluster(hosts, workers_per_host, cache_directory=cache_directory)
+                cluster = stack.enter_context(local)
+        else:
+            with steps.step(f"Connecting to {scheduler}"):
+                cluster = attach(stack.enter_context(Client(scheduler)))
+        try:
             yield cluster
-    elif scheduler is None:
-        with LocalCluster(hosts, workers_per_host, cache_directory=cache_directory) as cluster:
-            yield cluster
-    else:
-        with Client(scheduler) as client:
-            yield attach(client)
+        finally:
+            with steps.step("Stopping the workers"):
+                stack.close()
 
 
 @contextmanager

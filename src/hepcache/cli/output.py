@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import typer
 
@@ -69,3 +71,25 @@ def written(write: Callable[[Path], _T], directory: Path) -> _T:
         typer.echo(f"hepcache: the results are in {other} instead", err=True)
         raise typer.Exit(1) from failure
     raise failure
+
+
+def dataset_outputs(
+    parts: Mapping[str, Mapping[str, Any]] | None, processor: Any
+) -> dict[str, Any]:
+    """Return the output of each dataset, after the processor's ``postprocess``.
+
+    ``parts``: what the chunks of each dataset add up to.
+    """
+    finish = getattr(processor, "postprocess", None)
+    found = {}
+    for name, part in (parts or {}).items():
+        if "out" in part:
+            output = deepcopy(part["out"])
+            finished = finish(output) if callable(finish) else None
+            found[name] = output if finished is None else finished
+    return found
+
+
+def file_name(dataset: str) -> str:
+    """Return the name of a dataset as that of a file, such as ``a_b`` for /a/b."""
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", dataset).strip("_.") or "dataset"

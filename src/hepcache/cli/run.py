@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json as jsonlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,8 +32,11 @@ from hepcache.cli.options import (
     tell_missing,
     told,
 )
-from hepcache.cli.output import prepared_directory, written
+from hepcache.cli.output import dataset_outputs, file_name, prepared_directory, written
+from hepcache.cli.preload import preload_workers
+from hepcache.cli.provenance import provenance
 from hepcache.cli.report import tell_details
+from hepcache.cli.steps import Steps
 from hepcache.errors import HepcacheError
 from hepcache.io.atomic import atomic_file
 
@@ -124,6 +127,12 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Directory for the output (out.coffea) and the report.")
     ] = None,
+    per_dataset: Annotated[
+        bool,
+        typer.Option(
+            "--per-dataset", help="Also write the output of each dataset: --out/DATASET.coffea."
+        ),
+    ] = False,
     plots: Annotated[
         bool, typer.Option("--plots", help="Draw the output's histograms into --out, too.")
     ] = False,
@@ -152,6 +161,7 @@ def run(
 
     Read the output in Python: coffea.util.load("DIRECTORY/out.coffea").
     """
+    steps = Steps(shown=not quiet)
     hosts, workers_per_host = _shared(workers, hosts, workers_per_host)
     if retry is not None:
         from hepcache.process.partial_run import PartialRun
@@ -163,57 +173,65 @@ def run(
             )
         prepared_directory(retry, "--retry")
         before = PartialRun.load(retry / _UNFINISHED)
-        with opened(scheduler, hosts, workers_per_host, cache_directory, condor) as cluster:
-            _retry(before, retry, cluster, json=json)
+        with opened(scheduler, hosts, workers_per_host, cache_directory, condor, steps) as cluster:
+            _retry(before, retry, cluster, steps, json=json)
         return
     if processor is None or not fileset:
         raise typer.BadParameter(
             "give a processor and files, or --retry DIRECTORY", param_hint="PROCESSOR FILESET..."
         )
     arguments = {**_arguments(processor_args), **dict(map(processor_argument, arg or ()))}
-    if out is not None:
-        prepared_directory(out)
-    elif plots:
-        raise typer.BadParameter("name the directory with --out", param_hint="--plots")
+    _check_out(out, {"--plots": plots, "--per-dataset": per_dataset})
     if not dry_run:
         check_cluster(scheduler, condor)
+    if not dry_run and scheduler is None and condor is None:
+        preload_workers()
     # Imported here: coffea takes seconds, and --help must not.
     from rich.console import Console
 
-    from hepcache.process import Executor, Runner
-    from hepcache.process.named_processor import load_processor, load_schema
-    from hepcache.report import CycleReport
-
-    made = load_processor(processor, arguments)
-    chosen = load_schema(schema)
-    files = datasets_of(fileset_of(fileset, treename), dataset or ())
-    if not (skip_bad_files or collect):
-        check_files(files)
+    with steps.step("Loading coffea and Dask"):
+        from hepcache.process import Executor, Runner
+        from hepcache.process.named_processor import load_processor, load_schema
+        from hepcache.report import CycleReport
+    with steps.step(f"Loading {processor}"):
+        made = load_processor(processor, arguments)
+        chosen = load_schema(schema)
+    with steps.step("Looking for the files"):
+        files = datasets_of(fileset_of(fileset, treename), dataset or ())
+        if not (skip_bad_files or collect):
+            check_files(files)
     console = Console(stderr=json, quiet=quiet)
     if dry_run:
         from hepcache.cli.dry_run import forecast
 
         local = scheduler is None and condor is None
-        found = forecast(
-            files,
-            made,
-            schema=chosen,
-            treename=treename,
-            chunksize=chunksize,
-            maxchunks=maxchunks,
-            threads=hosts * workers_per_host if local else None,
-            cache_directory=cache_directory,
-        )
+        with steps.step("Looking at files and caches"):
+            found = forecast(
+                files,
+                made,
+                schema=chosen,
+                treename=treename,
+                chunksize=chunksize,
+                maxchunks=maxchunks,
+                threads=hosts * workers_per_host if local else None,
+                cache_directory=cache_directory,
+            )
         told(found.to_dict(), str(found), json=json)
         return
     records: list[Any] = []
     with (
-        opened(scheduler, hosts, workers_per_host, cache_directory, condor) as cluster,
+        opened(scheduler, hosts, workers_per_host, cache_directory, condor, steps) as cluster,
         client_of(cluster) as client,
         skipping(skip_bad_files) as skipbadfiles,
     ):
+        steps.end("start")
+        executor = Executor(client=client, status=not quiet)
+        dispatches: list[Any] = []
+        if per_dataset:
+            # Results of each dataset are then added up apart.
+            executor.watch = dispatches.append
         runner = Runner(
-            Executor(client=client, status=not quiet),
+            executor,
             schema=chosen,
             chunksize=chunksize,
             maxchunks=maxchunks,
@@ -221,18 +239,39 @@ def run(
             divisible=divisible,
             failures="collect" if collect else "raise",
             results="reuse" if reuse else "compute",
+            notes=provenance(processor, arguments),
         )
         for number in range(1, cycles + 1):
             runner.name = f"cycle {number}"
             with _kept(runner, out, console):
                 output = runner(files, made, treename=treename)
             records.append(runner.run_record)
-    report = CycleReport(tuple(records), processor)
-    console.print(report)
-    if verbose:
-        tell_details(report, console)
-    _finish(out, output, report, runner.partial_run, console, json=json, plots=plots)
+        steps.end("cycles")
+        report = CycleReport(tuple(records), processor, dict(steps.seconds))
+        console.print(report)
+        if verbose:
+            tell_details(report, console)
+        apart = dataset_outputs(dispatches[-1].partial(), made) if dispatches else None
+        _finish(
+            out,
+            output,
+            report,
+            runner.partial_run,
+            console,
+            steps,
+            json=json,
+            plots=plots,
+            datasets=apart,
+        )
     tell_missing(records, Console(stderr=json or quiet))
+
+
+def _check_out(out: Path | None, needing: Mapping[str, bool]) -> None:
+    """Prepare the directory for what is written; options that need one don't go without."""
+    if out is not None:
+        prepared_directory(out)
+    elif option := next((option for option, given in needing.items() if given), None):
+        raise typer.BadParameter("name the directory with --out", param_hint=option)
 
 
 def _shared(workers: int | None, hosts: int, workers_per_host: int) -> tuple[int, int]:
@@ -246,7 +285,7 @@ def _shared(workers: int | None, hosts: int, workers_per_host: int) -> tuple[int
 _UNFINISHED = "unfinished"
 
 
-def _retry(before: PartialRun, directory: Path, cluster: Any, *, json: bool) -> None:
+def _retry(before: PartialRun, directory: Path, cluster: Any, steps: Steps, *, json: bool) -> None:
     """Complete the result in a directory."""
     from rich.console import Console
 
@@ -255,6 +294,7 @@ def _retry(before: PartialRun, directory: Path, cluster: Any, *, json: bool) -> 
 
     console = Console(stderr=json)
     with client_of(cluster) as client, skipping(False):
+        steps.end("start")
         runner = Runner(Executor(client=client), **before.options)
         runner.partial_run = before
         with _kept(runner, directory, console):
@@ -262,9 +302,10 @@ def _retry(before: PartialRun, directory: Path, cluster: Any, *, json: bool) -> 
     record = runner.run_record
     if record is None:
         raise AssertionError("unreachable: a run that returns has a record")
-    report = CycleReport((record,), f"{directory}, completed")
+    steps.end("cycles")
+    report = CycleReport((record,), f"{directory}, completed", dict(steps.seconds))
     console.print(report)
-    _finish(directory, output, report, runner.partial_run, console, json=json)
+    _finish(directory, output, report, runner.partial_run, console, steps, json=json)
     tell_missing([record], console)
 
 
@@ -274,15 +315,18 @@ def _finish(
     report: CycleReport,
     partial: PartialRun | None,
     console: Console,
+    steps: Steps,
     *,
     json: bool,
     plots: bool = False,
+    datasets: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the output or print it, and print the figures if they are asked for."""
     if out is None:
         console.print(output)
+        console.print(report.total_text, soft_wrap=True, highlight=False)
     else:
-        _write(out, output, report, partial, console, plots=plots)
+        _write(out, output, report, partial, console, steps, plots=plots, datasets=datasets or {})
     if json:
         typer.echo(jsonlib.dumps(report.to_dict()))
 
@@ -308,8 +352,10 @@ def _write(
     report: CycleReport,
     partial: PartialRun | None,
     console: Console,
+    steps: Steps,
     *,
-    plots: bool = False,
+    plots: bool,
+    datasets: Mapping[str, Any],
 ) -> None:
     """Write the output, the report, and what completes the run if the output lacks events."""
     from coffea.util import save
@@ -321,6 +367,9 @@ def _write(
         kept = partial is not None and _saved(partial, directory / _UNFINISHED, console)
         with atomic_file(directory / "out.coffea") as file:
             save(output, file)
+        for name, part in datasets.items():
+            with atomic_file(directory / f"{file_name(name)}.coffea") as file:
+                save(part, file)
         if partial is None:
             PartialRun.forget(directory / _UNFINISHED)
         console.print(
@@ -329,11 +378,14 @@ def _write(
             soft_wrap=True,
             highlight=False,
         )
-        write_report(report, directory, console=console)
+        if datasets:
+            console.print(f"Output of each dataset: {len(datasets)} files in {directory}")
+        write_report(report, directory, console=console, steps=steps)
         if plots:
-            from hepcache.cli.plots import draw
+            with steps.step("Drawing the histograms"):
+                from hepcache.cli.plots import draw
 
-            drawn = draw(output, directory)
+                drawn = draw(output, directory)
             console.print(f"Plots: {len(drawn)} in {directory}", soft_wrap=True)
         if kept:
             console.print(

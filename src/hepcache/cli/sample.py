@@ -35,10 +35,11 @@ def nanoaod(
     jobs: Annotated[int | None, typer.Option(help="Processes (default: cores).")] = None,
     json: Json = False,
 ) -> None:
-    """Write NanoAOD files with the complete branch list of v15.
+    """Write NanoAOD files with the 2007 branches of v15.
 
-    Multiplicities, ranges and precision are those of real events; a quarter of
-    the events has a Higgs boson that decays to two b quarks, and two leptons.
+    Multiplicities, ranges and precision are those of real events. A quarter of the events has a
+    Higgs boson that decays to two b quarks, and two leptons; a quarter a Z boson that decays to
+    two electrons or muons; a quarter a pair of top quarks.
     """
     from hepcache.samples.nanoaod import write_nanoaod
 

@@ -236,3 +236,40 @@ class Monitor(SchedulerPlugin):
             )
             for host in sorted({*threads, *run.done_chunks, *failed})
         )
+
+
+def seen(dask_scheduler: Any) -> dict[str, Any] | None:
+    """Return what a scheduler's monitor sees, as JSON-ready values; ``None`` if it has none.
+
+    Dask calls it on the scheduler: ``client.run_on_scheduler(seen)``.
+    """
+    monitor = dask_scheduler.plugins.get(Monitor.name)
+    if monitor is None:
+        return None
+    snapshot: Snapshot = monitor.snapshot()
+    hosts = [
+        {
+            "host": host.host,
+            "threads": host.threads,
+            "chunks": host.chunks,
+            "done": host.done,
+            "todo": host.todo,
+            "taken": host.taken,
+            "given": host.given,
+            "failed": host.failed,
+            "skipped": host.skipped,
+        }
+        for host in snapshot.hosts
+    ]
+    return {
+        "run": snapshot.run,
+        "elapsed_s": snapshot.elapsed_s,
+        "is_over": snapshot.is_over,
+        "chunks": snapshot.chunks,
+        "chunks_done": snapshot.chunks_done,
+        "events_per_s": snapshot.events_per_s,
+        "hit_ratio": snapshot.tally.hit_ratio,
+        "cache_bytes": snapshot.tally.cache_bytes,
+        "origin_bytes": snapshot.tally.origin_bytes,
+        "hosts": hosts,
+    }

@@ -142,6 +142,7 @@ class _CausesPanel(_Bars):
     def __init__(self) -> None:
         super().__init__("Columns by cause", "hepcache-causes", ("columns", "color", "text"))
         self.figure.xaxis.formatter = NumeralTickFormatter(format="0a")
+        self.figure.xaxis.axis_label = "columns of chunks"
         self.bars("columns", "color")
         self.label("text", x="columns")
 
@@ -172,6 +173,7 @@ class _LoadPanel(_Bars):
             ("threads", "@threads"),
         ]
         super().__init__("Load over fair share: done, to do", "hepcache-load", columns, tips)
+        self.figure.xaxis.axis_label = "1 is a host's fair share"
         self.bars("both", LIGHT.bar, alpha=0.3)
         self.bars("done", LIGHT.bar)
         self.mark(1)
@@ -200,6 +202,7 @@ class _StealingPanel(_Bars):
         columns = ("taken", "given")
         tips = [("host", "@name"), ("took from others", "@taken"), ("given away", "@given")]
         super().__init__("Stolen chunks: given, taken", "hepcache-stealing", columns, tips)
+        self.figure.xaxis.axis_label = "chunks"
         self.bars("taken", LIGHT.origin)
         self.bars("given", LIGHT.idle, line_color=LIGHT.muted)
         self.mark(0)
@@ -301,8 +304,8 @@ class _ResidencyPanel:
         self._edges = ColumnDataSource({"x": []})
         self.figure.vspan("x", source=self._edges, color=LIGHT.surface, line_width=2)
         meanings = {
-            "held": LIGHT.cache,
-            "works on what it holds": LIGHT.compute,
+            "cached": LIGHT.cache,
+            "works on cached columns": LIGHT.compute,
             "reads from the origin": LIGHT.origin,
             "is to read it": _WAITS,
         }
@@ -356,6 +359,7 @@ return tick === 0 ? '0' : +(tick / 10 ** (3 * power)).toPrecision(3) + ' ' + uni
 def _over_time(title: str, name: str) -> Plot:
     made = _empty_plot(title, name, x_range=Range1d(-_SPANS_S[0], 0))
     made.xaxis.formatter = CustomJSTickFormatter(code=_AGO)
+    made.xaxis.axis_label = "seconds before now"
     made.xgrid.grid_line_color = None
     return made
 
@@ -367,7 +371,7 @@ class _BytesPanel:
         self.source = ColumnDataSource(
             {"at": [], "origin": [], "cache": []}, name="hepcache-bytes-source"
         )
-        self.figure = _over_time("Bytes by source", "hepcache-bytes")
+        self.figure = _over_time("Columns by source, decoded", "hepcache-bytes")
         self.figure.y_range.start = 0
         self.figure.yaxis.formatter = CustomJSTickFormatter(code=_BYTES)
         self.figure.varea_stack(
@@ -376,7 +380,7 @@ class _BytesPanel:
             source=self.source,
             color=[LIGHT.origin, LIGHT.cache],
             alpha=0.85,
-            legend_label=["origin, as stored", "caches, decoded"],
+            legend_label=["from the origin", "from caches"],
         )
         legend = self.figure.legend[0]
         legend.update(location="top_left", background_fill_alpha=0.7, padding=4, spacing=0)
@@ -454,7 +458,7 @@ class _NumbersPanel:
             "events per second": count_text(snapshot.events_per_s),
             "hit ratio": "-" if ratio is None else ratio_text(ratio),
             "from caches": bytes_text(snapshot.tally.cache_bytes),
-            "from the origin": bytes_text(snapshot.tally.origin_bytes),
+            "from the origin, compressed": bytes_text(snapshot.tally.origin_bytes),
             "chunks stolen": count_text(stolen),
             "tail" if snapshot.is_over else "expected tail": seconds_text(snapshot.tail_s),
             "this page, of a core": f"{100 * snapshot.cost:.1f} %",

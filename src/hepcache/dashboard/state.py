@@ -43,7 +43,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes per second by source, and hit ratios, oldest first.
+    """Decoded bytes of columns per second by source, and hit ratios, oldest first.
 
     ``at``: seconds, all negative or zero: before the last sample. Shape ``(n_samples,)``.
     """
@@ -80,7 +80,7 @@ class History:
             seconds = max(ended - began, 1e-3)
             at.append(ended - now)
             cache.append((last.cache_bytes - first.cache_bytes) / seconds)
-            origin.append((last.origin_bytes - first.origin_bytes) / seconds)
+            origin.append((last.missed_bytes - first.missed_bytes) / seconds)
             columns = last.columns - first.columns
             hits.append(
                 (last.causes["hit"] - first.causes["hit"]) / columns if columns else float("nan")

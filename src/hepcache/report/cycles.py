@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from hepcache.display import seconds_text
 from hepcache.errors import RecordError
 from hepcache.report.outcomes import MissingChunk
 from hepcache.report.record import RUN_SCHEMA, RunData, check_schema, read_json, write_json
@@ -26,6 +27,7 @@ class CycleData:
 
     records: tuple[RunData, ...]
     title: str = "Cycles"
+    phases: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", tuple(self.records))
@@ -42,6 +44,19 @@ class CycleData:
             self.summaries[0].wall_s / summary.wall_s if summary.wall_s else 0.0
             for summary in self.summaries
         )
+
+    @property
+    def total_text(self) -> str:
+        """What the command took from its beginning to its page, by phase; "" if not known."""
+        if not self.phases:
+            return ""
+        cycles = f"{len(self.records)} cycle{'s' if len(self.records) != 1 else ''}"
+        words = {"start": "started in", "cycles": cycles, "report": "report"}
+        parts = [
+            f"{words.get(name, name)} {seconds_text(seconds)}"
+            for name, seconds in self.phases.items()
+        ]
+        return f"Total {seconds_text(sum(self.phases.values()))}: {', '.join(parts)}."
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -78,6 +93,7 @@ class CycleData:
             "schema": _SCHEMA,
             "version": _VERSION,
             "title": self.title,
+            "phases": dict(self.phases),
             "summaries": [
                 {**asdict(summary), "events_per_s": summary.events_per_s}
                 for summary in self.summaries
@@ -106,7 +122,12 @@ class CycleData:
         title = data.get("title", "Cycles")
         if not isinstance(title, str):
             raise RecordError(path, f"field 'title' must be a text, found {title!r}")
-        return cls(records, title)
+        phases = data.get("phases", {})
+        if not isinstance(phases, Mapping) or not all(
+            isinstance(seconds, int | float) for seconds in phases.values()
+        ):
+            raise RecordError(path, "field 'phases' must be seconds by name")
+        return cls(records, title, dict(phases))
 
     def to_json(self, path: str | os.PathLike[str]) -> Path:
         """Write the report as JSON, atomically; ``.json.gz`` is compressed."""

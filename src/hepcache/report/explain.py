@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from hepcache.report.forecast import Forecast, forecast_of, outlook_of
@@ -12,11 +12,13 @@ from hepcache.report.misses import REASONS, Miss, Reason
 from hepcache.report.profile import Profile
 from hepcache.report.record import RunData
 from hepcache.report.scenario import STANDARD, WhatIf, change_of, what_if_of
-from hepcache.telemetry import DerivedUse
+from hepcache.telemetry import ChunkRecord, DerivedUse
 
 _SCHEMA = "hepcache.explanation"
 _VERSION = 1
 _WORST = 10
+STARTED_WITH = ("processor", "arguments", "command", "commit")
+"""Names of the settings of a record that say what its run was started with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class ExplanationData:
     what_if: tuple[WhatIf, ...]
     derived: dict[str, DerivedUse]
     profile: Profile
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    slowest: tuple[ChunkRecord, ...] = ()
 
     @classmethod
     def of(
@@ -76,7 +80,14 @@ class ExplanationData:
             what_if=tuple(what_if_of(outlook, change) for change in changes),
             derived=record.derived,
             profile=record.profile,
+            settings=record.settings,
+            slowest=tuple(sorted(record.chunks, key=lambda chunk: -chunk.took_s)[:_WORST]),
         )
+
+    @property
+    def started_with(self) -> dict[str, str]:
+        """What the run was started with: processor, arguments, command line, git commit."""
+        return {name: str(self.settings[name]) for name in STARTED_WITH if name in self.settings}
 
     @property
     def total(self) -> Cost:
@@ -135,6 +146,8 @@ class ExplanationData:
                 for (owner, taker), cost in self.thefts.items()
             ],
             "worst": [_line(miss) for miss in self.worst(worst)],
+            "slowest": [_chunk_line(chunk) for chunk in self.slowest],
+            "started_with": self.started_with,
             "forecast": self.forecast.to_dict(),
             "what_if": [asdict(scenario) for scenario in self.what_if],
             "derived": [{"function": name, **asdict(use)} for name, use in self.derived.items()],
@@ -173,6 +186,11 @@ def _rank(miss: Miss) -> tuple[Any, ...]:
 
 def _named(what: str, costs: dict[str, Cost]) -> list[dict[str, Any]]:
     return [{what: name, **asdict(cost)} for name, cost in costs.items()]
+
+
+def _chunk_line(chunk: ChunkRecord) -> dict[str, Any]:
+    names = ("tree", "start", "stop", "dataset", "host", "took_s", "cpu_s", "loading_s", "first")
+    return {"file": chunk.path, **{name: getattr(chunk, name) for name in names}}
 
 
 def _line(miss: Miss) -> dict[str, Any]:

@@ -23,7 +23,7 @@ REASONS: Mapping[Reason, str] = {
     "not kept": "this host had read them in an earlier cycle and its cache has not kept them: "
     "cleared, full or not writable",
     "stolen": "processed away from the owner, by a host that did not hold them",
-    "evicted": "had been cached and made room for others",
+    "evicted": "had been cached, and was deleted to free space for other columns",
     "stale": "the file at the origin was replaced since",
     "corrupt": "damaged on the cache volume",
     "form": "columns came from the cache, but the file's list of branches was not known yet",

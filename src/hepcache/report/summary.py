@@ -31,11 +31,14 @@ class HostSummary:
     hit_ratio
         Part of its columns of chunks that came from its cache.
     cache_bytes, origin_bytes
-        Bytes from its SSD and from the origin.
+        Bytes from its SSD, decoded, and bytes that came from the origin,
+        compressed.
     busy_s
         Seconds in chunks, over all its threads.
     finish_s
         Seconds from the run's first chunk to this host's last result.
+    missed_bytes
+        Decoded bytes of the columns that were read at the origin.
     """
 
     host: str
@@ -50,6 +53,7 @@ class HostSummary:
     origin_bytes: int
     busy_s: float
     finish_s: float
+    missed_bytes: int = 0
 
     @property
     def load_over_fair(self) -> float:
@@ -76,7 +80,8 @@ class Summary:
     hit_ratio_bytes
         The same by decoded bytes.
     cache_bytes, origin_bytes
-        Bytes from SSDs and bytes that came from the origin.
+        Bytes from SSDs, decoded, and bytes that came from the origin,
+        compressed; :attr:`missed_bytes` are these decoded.
     requested_bytes, used_bytes
         Bytes that were asked of the origin, and those of the baskets wanted,
         without gaps, metadata and what was fetched in vain.
@@ -100,6 +105,13 @@ class Summary:
         Bytes that were written to SSDs, and what they decode to.
     hosts
         Every host that worked or could have, by name.
+    cpu_s
+        Processor seconds of the chunks' own threads; of ``busy_s``, the rest
+        is waiting: for bytes, for threads that decode, for a processor that
+        others use.
+    first_chunks, first_chunks_s
+        Chunks that were the first of their processes, and how long these took:
+        they import what the processor needs.
     """
 
     name: str
@@ -131,6 +143,9 @@ class Summary:
     stored_bytes: int
     stored_raw_bytes: int
     hosts: tuple[HostSummary, ...]
+    cpu_s: float = 0.0
+    first_chunks: int = 0
+    first_chunks_s: float = 0.0
 
     @property
     def events_per_s(self) -> float:
@@ -146,6 +161,16 @@ class Summary:
     def decoded_bytes(self) -> int:
         """Decoded bytes of all columns read, whatever their source."""
         return sum(self.cause_bytes.values())
+
+    @property
+    def missed_bytes(self) -> int:
+        """Decoded bytes of the columns that were read at the origin."""
+        return _missed(self.cause_bytes)
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in which chunks had their bytes and no processor, over all threads."""
+        return max(self.busy_s - self.read_s - self.decode_s - self.cpu_s, 0.0)
 
     @property
     def max_over_fair(self) -> float:
@@ -201,6 +226,9 @@ def summarise(record: RunData) -> Summary:
         stored_bytes=record.stored_bytes,
         stored_raw_bytes=record.stored_raw_bytes,
         hosts=_hosts(record, began),
+        cpu_s=float(sum(chunk.cpu_s for chunk in chunks)),
+        first_chunks=sum(chunk.first for chunk in chunks),
+        first_chunks_s=float(sum(chunk.took_s for chunk in chunks if chunk.first)),
     )
 
 
@@ -226,6 +254,7 @@ def _hosts(record: RunData, began: float) -> tuple[HostSummary, ...]:
             origin_bytes=sum(chunk.origin_bytes for chunk in chunks),
             busy_s=sum(chunk.took_s for chunk in chunks),
             finish_s=max((chunk.ended for chunk in chunks), default=began) - began,
+            missed_bytes=_missed(_total(chunk.cause_bytes for chunk in chunks)),
         )
         for host, chunks in sorted(by_host.items())
     )
@@ -250,6 +279,10 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
+def _missed(cause_bytes: Mapping[str, int]) -> int:
+    return sum(cause_bytes.values()) - cause_bytes["hit"]
+
+
 def _hit_ratio(causes: Mapping[str, int]) -> float:
     total = sum(causes.values())
     return causes["hit"] / total if total else 0.0
@@ -263,6 +296,8 @@ _NOTABLE = 0.01  # part of the columns from which a cause is worth a line
 _UNEVEN = 1.10  # load over fair share from which a host is worth a line
 _LONG_TAIL = 0.15  # part of the wall time
 _SHORT_CHUNK_S = 0.2
+_BUSY_MACHINE = 0.4  # part of the time in chunks, waited for a processor, from which it is said
+_MANY_IMPORTS = 0.2  # part of the time in chunks, of first ones, from which it is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,8 +418,8 @@ def _about_first(only: Summary) -> Iterator[Advice]:
     if only.causes["miss"] > 0:
         yield Advice(
             "hint",
-            f"This was a first pass: {bytes_text(only.origin_bytes)} came from the origin, and "
-            f"hosts now hold {bytes_text(only.decoded_bytes)} of columns.",
+            f"This was a first pass: {bytes_text(only.origin_bytes)} came compressed from the "
+            f"origin, and hosts now hold {bytes_text(only.decoded_bytes)} of decoded columns.",
             "Run it again on the same hosts: the next cycle reads from their caches.",
         )
 
@@ -435,6 +470,13 @@ def _about_speed(cycles: Sequence[Summary]) -> Iterator[Advice]:
             f"The last cycle took {seconds_text(last.wall_s)}, the first "
             f"{seconds_text(first.wall_s)}: {first.wall_s / last.wall_s:.1f} times faster.",
         )
+    elif first.wall_s > 0 and last.wall_s / first.wall_s > 1.2:
+        yield Advice(
+            "hint",
+            f"The last cycle took {seconds_text(last.wall_s)}, longer than the first, which took "
+            f"{seconds_text(first.wall_s)}.",
+            "Compare their chunks: hepcache explain names the slowest.",
+        )
     worked = last.open_s + last.read_s + last.decode_s + last.compute_s
     hot = last.causes["hit"] == sum(last.causes.values()) > 0
     if hot and worked and last.compute_s / worked > 0.7:
@@ -450,6 +492,25 @@ def _about_speed(cycles: Sequence[Summary]) -> Iterator[Advice]:
             "computed: an earlier run with the same code had stored their results.",
         )
         return
+    if last.cpu_s and last.waited_s > _BUSY_MACHINE * last.busy_s:
+        yield Advice(
+            "hint",
+            f"Chunks of the last cycle took {seconds_text(last.busy_s)} and had a processor for "
+            f"{seconds_text(last.cpu_s)}: for {ratio_text(last.waited_s / last.busy_s)} of the "
+            "time they waited for one, because something else used it.",
+            "Look what else runs on the hosts, or start fewer workers or threads there; "
+            "the numbers of such a cycle say little about the processor or the cache.",
+        )
+    others = last.chunks - last.first_chunks
+    if others and last.first_chunks_s > _MANY_IMPORTS * last.busy_s and len(cycles) > 1:
+        yield Advice(
+            "hint",
+            f"{count_text(last.first_chunks)} of {count_text(last.chunks)} chunks of the last "
+            f"cycle were the first of their worker processes, and took "
+            f"{seconds_text(last.first_chunks_s / last.first_chunks)} each, imports included; the "
+            f"others took {seconds_text((last.busy_s - last.first_chunks_s) / others)}.",
+            "Keep the workers between runs.",
+        )
     if last.wall_s > 0 and last.threads and last.chunks > 2 * last.threads:
         idle = 1 - last.busy_s / (last.wall_s * last.threads)
         if idle > 0.4 and last.median_chunk_s < _SHORT_CHUNK_S:

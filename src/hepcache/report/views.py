@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hepcache.display import bytes_text, count_text, ratio_text, seconds_text, text
+from hepcache.display import bytes_text, card, count_text, ratio_text, seconds_text, text
 from hepcache.errors import ConfigurationError
 from hepcache.io.atomic import write_atomically
 from hepcache.report.compare import ComparisonData
@@ -87,6 +87,11 @@ class Explanation(_Shown, ExplanationData):
         What derived columns took, and why they were computed, by function.
     profile
         Where the time of ``process`` went, and which functions are worth marking.
+    settings
+        Those of the run's record; ``started_with`` has its processor, arguments,
+        command line and git commit.
+    slowest
+        The chunks that took longest, the longest first.
 
     Notes
     -----
@@ -189,6 +194,30 @@ class RunRecord(RunData):
         """
         return explain((*earlier, self), what_if=what_if)
 
+    def _repr_html_(self) -> str:
+        summary = summarise(self)
+        facts = {
+            "processor": self.settings.get("processor", "not known"),
+            "result": "complete" if self.complete else f"lacks {len(self.missing)} parts",
+            "events": f"{count_text(summary.events)} in {count_text(summary.chunks)} chunks, "
+            f"{seconds_text(self.wall_s)}, {count_text(summary.events_per_s)} per second",
+            "columns": f"{ratio_text(summary.hit_ratio)} from caches; "
+            f"{bytes_text(summary.missed_bytes)} decoded, {bytes_text(summary.origin_bytes)} "
+            "compressed, from the origin",
+        }
+        rows = [
+            (
+                host.host,
+                host.threads,
+                count_text(host.chunks),
+                ratio_text(host.hit_ratio),
+                seconds_text(host.busy_s),
+            )
+            for host in summary.hosts
+        ]
+        columns = ("host", "threads", "chunks", "hits", "busy")
+        return card(f"Run {self.name}", facts, columns, rows)
+
     def __repr__(self) -> str:
         # The thousands of chunks are not for reading.
         summary = summarise(self)
@@ -209,6 +238,9 @@ class CycleReport(_Drawn, CycleData, Sequence[RunRecord]):
         One record per cycle, oldest first.
     title
         Heading of the report.
+    phases
+        Seconds that a command took beside and with the cycles: ``start``,
+        ``cycles`` and ``report``; empty where nobody measured them.
 
     Notes
     -----

@@ -44,6 +44,8 @@ def build_base(base: Path) -> None:
     """Make a Debian tree with HTCondor, once."""
     if (base / "etc/condor").is_dir() and (base / ".complete").exists():
         return
+    # One that was broken off leaves a mount, on which every later one would fail.
+    subprocess.run(["umount", "--quiet", base / "proc"], capture_output=True, check=False)
     shutil.rmtree(base, ignore_errors=True)
     base.parent.mkdir(parents=True, exist_ok=True)
     without = [f"--dpkgopt=path-exclude=/usr/share/{one}/*" for one in ("man", "doc", "locale")]

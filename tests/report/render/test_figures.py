@@ -20,11 +20,31 @@ def test_the_figure_of_cycles_has_the_published_content(report):
     walls, (origin, cache) = top.containers[0], bottom.containers
     assert [bar.get_height() for bar in walls] == [2.0, 1.2, 0.2]
     assert [text.get_text() for text in top.texts] == [
-        f"{ratio}{TIMES}" for ratio in ("1.0", "1.7", "10.0")
+        *(f"{ratio}{TIMES}" for ratio in ("1.0", "1.7", "10.0")),
+        f"published: 6.3{TIMES}",
     ]
-    assert [bar.get_height() for bar in origin] == [3.0, 1.5, 0.0]
+    # Both are decoded, so that the same columns make bars of the same height.
+    assert [bar.get_height() for bar in origin] == [6.0, 3.0, 0.0]
     assert [bar.get_height() for bar in cache] == [0.0, 3.0, 6.0]
-    assert bottom.get_ylabel() == "read / kB"
+    assert bottom.get_ylabel() == "columns, decoded / kB"
+
+
+def test_published_speed_ups_are_marks_and_short_cycles_can_be_seen(make_record):
+    walls_s = [12.6, *[0.5] * 9]
+    top, _ = FIGURES["cycles"](CycleReport([make_record(wall_s=wall) for wall in walls_s])).axes
+    marks = [(float(np.mean(line.get_xdata())), line.get_ydata()[0]) for line in top.lines]
+    assert marks == [(2.0, pytest.approx(2.0)), (10.0, pytest.approx(12.6 / 14.9))]
+    words = [text.get_text() for text in top.texts]
+    assert f"published: 6.3{TIMES}" in words
+    assert f"published: 14.9{TIMES}" in words
+    assert top.get_yscale() == "log"
+    low, high = top.get_ylim()
+    assert low < 0.5 / 2
+    assert high > 12.6
+    # Of two cycles, the second has a mark.
+    top, _ = FIGURES["cycles"](CycleReport([make_record(wall_s=2.0)] * 2)).axes
+    assert len(top.lines) == 1
+    assert top.get_yscale() == "linear"
 
 
 def test_parts_of_the_time_add_up_to_one(report):
@@ -41,7 +61,7 @@ def test_the_figure_has_a_bar_for_every_cycle_of_either(comparison):
     assert [text.get_text() for text in top.texts] == [f"2.00{TIMES}"] * 2
     assert all(left.get_x() < right.get_x() for left, right in zip(first, second, strict=False))
     origin, cache, *_ = bottom.containers
-    assert [bar.get_height() for bar in origin] == [3.0, 1.5, 0.0]
+    assert [bar.get_height() for bar in origin] == [6.0, 3.0, 0.0]
     assert [bar.get_height() for bar in cache] == [0.0, 3.0, 6.0]
 
 

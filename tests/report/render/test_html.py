@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -78,8 +79,17 @@ def test_the_page_shows_the_numbers_and_escapes_words(report):
     words = Page(page(report)).words
     assert "Three <cycles>" in words
     assert "Three <cycles>" not in page(report)
-    for expected in (f"10.0{TIMES}", "50.0 %", "1.50 kB", "stolen", "host-1", "What to change"):
+    for expected in (f"10.0{TIMES}", "50.0 %", "3.00 kB", "stolen", "host-1", "What to change"):
         assert expected in words
+
+
+def test_the_page_says_what_the_command_took_and_what_the_speed_up_leaves_out(report):
+    assert not any("Total" in word for word in Page(page(report)).words)
+    phases = {"start": 4.0, "cycles": 3.4}
+    words = " ".join(Page(page(replace(report, phases=phases))).words)
+    assert re.search(r"Total \S+ s: started in 4.00 s, 3 cycles 3.40 s, report \S+ m?s\.", words)
+    assert "The speed-up compares cycles" in words
+    assert "start of the cluster and this page are left out" in words
 
 
 def test_the_page_is_light_and_dark(report):
@@ -151,3 +161,15 @@ def test_a_notebook_shows_it_with_words_escaped(messy):
     for expected in ("stale", "host-0 → host-1", "9.00 kB", "ssd=2"):
         assert expected in words
     assert "<script" not in html
+
+
+def test_of_few_chunks_there_is_no_distribution(report, make_record, make_hot):
+    assert "How long chunks take" not in Page(page(report)).words
+    many = make_record(*(make_hot(start=100 * number) for number in range(20)))
+    assert "How long chunks take" in Page(page(CycleReport((many,)))).words
+
+
+def test_the_page_explains_the_last_cycle(report):
+    words = Page(page(report)).words
+    assert "The last cycle explained" in words
+    assert "slowest chunks" in words

@@ -40,8 +40,8 @@ def test_a_terminal_of_80_columns_shows_all_numbers(messy):
     text = shown(messy.explain())
     assert "…" not in text
     for expected in (
-        "40.0 % hits", "Files are in /data/", "<1>.root", "host-0 → host-1", "evicted", "stale",
-        "Next cycle:", "weights=speed", "measured speeds",
+        "40.0 % of the columns came", "Files are in /data/", "<1>.root", "host-0 → host-1",
+        "evicted", "stale", "Next cycle:", "weights=speed", "measured speeds",
     ):  # fmt: skip
         assert expected in text, expected
 

@@ -43,6 +43,11 @@ _ROWS_IN_FULL = 16  # rows of a timeline beyond which they get thinner
 _GAP = 1 / 1500  # of a panel's width: nobody sees a shorter gap between two bars
 _LEAST_S = 1e-4  # shorter times are drawn as this: a clock's own noise
 _BINS_PER_DECADE = 8
+_SHORT = 8  # the first cycle's runtime over a later one's, from which the axis is logarithmic
+PUBLISHED: Mapping[int, float] = {2: 6.3, 10: 14.9}
+"""How many times faster than the first the published system's cycles were, by their numbers."""
+LEAST_CHUNKS = 20
+"""Of a cycle: of fewer a distribution or a correlation says nothing, and pages have none."""
 _MOST_POINTS = 4000  # of a cycle: more can't be told apart, and make the page large
 
 _PlacedCycles: TypeAlias = tuple[Sequence[float], Sequence[Summary]]
@@ -71,18 +76,43 @@ def cycles_figure(report: CycleData, theme: Theme = LIGHT) -> Figure:
     if len(cycles) <= _MANY:
         labels = [f"{ratio:.1f}\N{MULTIPLICATION SIGN}" for ratio in report.speed_ups]
         top.bar_label(bars, labels, padding=3, color=theme.text, fontsize=9, weight="bold")
+    _mark_published(top, cycles, theme)
     _draw_bytes(bottom, [(numbers, cycles)], _BAR, theme)
     _dress_panels(top, bottom, len(cycles), theme)
+    _show_short(top, [cycle.wall_s for cycle in cycles])
     legend(
-        figure,
-        theme,
-        {
-            "from the origin, as stored there": theme.origin,
-            "from the hosts' caches, decoded": theme.cache,
-        },
+        figure, theme, {"read at the origin": theme.origin, "from the hosts' caches": theme.cache}
     )
     figure.align_ylabels([top, bottom])
     return figure
+
+
+def _mark_published(axes: Axes, cycles: Sequence[Summary], theme: Theme) -> None:
+    """Mark the runtimes at which cycles would be as much faster as the published system's."""
+    for number, ratio in PUBLISHED.items():
+        if number <= len(cycles) and cycles[0].wall_s > 0:
+            wall_s = cycles[0].wall_s / ratio
+            axes.plot([number - 0.45, number + 0.45], [wall_s, wall_s], color=theme.origin)
+            axes.annotate(
+                f"published: {ratio}\N{MULTIPLICATION SIGN}",
+                (number + 0.45, wall_s),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                color=theme.origin,
+                fontsize=8,
+            )
+
+
+def _show_short(axes: Axes, walls_s: Sequence[float]) -> None:
+    """Make an axis of runtimes logarithmic where later cycles would be too short to be seen."""
+    shortest, longest = min(walls_s, default=0.0), max(walls_s, default=0.0)
+    if 0 < shortest < longest / _SHORT:
+        axes.set_yscale("log")
+        axes.set_ylim(shortest / 3, longest * 2)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_ylabel("runtime / s (logarithmic)")
 
 
 def comparison_figure(comparison: ComparisonData, theme: Theme = LIGHT) -> Figure:
@@ -133,16 +163,16 @@ def _side_by_side(comparison: ComparisonData) -> list[_PlacedCycles]:
 
 
 def _draw_bytes(axes: Axes, reports: Sequence[_PlacedCycles], width: float, theme: Theme) -> None:
-    """Draw bytes from the origin, and on them bytes from caches."""
+    """Draw decoded bytes: those read at the origin, and on them those from caches."""
     cycles = [cycle for _, own in reports for cycle in own]
-    largest = max((max(cycle.cache_bytes, cycle.origin_bytes) for cycle in cycles), default=0)
+    largest = max((cycle.decoded_bytes for cycle in cycles), default=0)
     unit, name = byte_unit(largest)
     for places, own in reports:
-        origin = [cycle.origin_bytes / unit for cycle in own]
-        cache = [cycle.cache_bytes / unit for cycle in own]
+        origin = [cycle.missed_bytes / unit for cycle in own]
+        cache = [cycle.cause_bytes["hit"] / unit for cycle in own]
         axes.bar(places, origin, width, color=theme.origin)
         axes.bar(places, cache, width, bottom=origin, color=theme.cache)
-    axes.set_ylabel(f"read / {name}")
+    axes.set_ylabel(f"columns, decoded / {name}")
 
 
 def _dress_panels(top: Axes, bottom: Axes, cycles: int, theme: Theme) -> None:
@@ -479,6 +509,9 @@ FIGURES: Mapping[str, Callable[..., Figure]] = {
     "loading": loading_figure,
 }
 """Name to function of every figure; each takes a report and a theme."""
+
+OF_MANY_CHUNKS = ("distributions", "loading")
+"""Figures that pages have only if a cycle has :data:`LEAST_CHUNKS`."""
 
 COMPARISON_FIGURES: Mapping[str, Callable[..., Figure]] = {
     "comparison": comparison_figure,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -19,7 +21,13 @@ from hepcache.report.cycles import CycleData
 from hepcache.report.explain import ExplanationData
 from hepcache.report.misses import REASONS
 from hepcache.report.outcomes import lacking_text
-from hepcache.report.render.figures import COMPARISON_FIGURES, FIGURES, rendered
+from hepcache.report.render.figures import (
+    COMPARISON_FIGURES,
+    FIGURES,
+    LEAST_CHUNKS,
+    OF_MANY_CHUNKS,
+    rendered,
+)
 from hepcache.report.render.style import DARK, LIGHT, SENTINEL, with_variables
 from hepcache.report.render.tables import (
     derived_text,
@@ -59,7 +67,18 @@ def page(shown: Any) -> str:
     """
     if isinstance(shown, ComparisonData):
         return _filled("compare-page.html.j2", **_compared(shown))
-    return _filled("page.html.j2", **_context(shown, tuple(FIGURES)))
+    began = time.perf_counter()
+    many = max((len(record.chunks) for record in shown.records), default=0) >= LEAST_CHUNKS
+    context = _context(
+        shown, tuple(name for name in FIGURES if many or name not in OF_MANY_CHUNKS)
+    )
+    if shown.records:
+        last = ExplanationData.of(shown.records, what_if=(), title=shown.title)
+        context |= _explained(last)
+    phases = dict(shown.phases)
+    if phases:
+        phases.setdefault("report", time.perf_counter() - began)
+    return _filled("page.html.j2", **context, total=replace(shown, phases=phases).total_text)
 
 
 def fragment(shown: Any) -> str:
@@ -70,15 +89,18 @@ def fragment(shown: Any) -> str:
     if isinstance(shown, ComparisonData):
         return _filled("compare.html.j2", **_compared(shown))
     if isinstance(shown, ExplanationData):
-        return _filled(
-            "explain.html.j2",
-            explanation=shown,
-            headline=headline(shown),
-            forecast=forecast_text(shown.forecast),
-            processing=processing_texts(shown),
-            reasons=REASONS,
-        )
+        return _filled("explain.html.j2", **_explained(shown))
     return _filled("fragment.html.j2", **_context(shown, ("cycles",)))
+
+
+def _explained(explanation: ExplanationData) -> dict[str, Any]:
+    return {
+        "explanation": explanation,
+        "headline": headline(explanation),
+        "forecast": forecast_text(explanation.forecast),
+        "processing": processing_texts(explanation),
+        "reasons": REASONS,
+    }
 
 
 def _compared(comparison: ComparisonData) -> dict[str, Any]:

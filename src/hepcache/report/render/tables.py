@@ -47,7 +47,7 @@ def cycle_row(number: int, summary: Summary, first_wall_s: float) -> tuple[str, 
         count_text(summary.events_per_s),
         hits_text(summary),
         bytes_text(summary.cache_bytes),
-        bytes_text(summary.origin_bytes),
+        bytes_text(summary.missed_bytes),
         count_text(summary.stolen_chunks),
         seconds_text(summary.tail_s),
     )
@@ -65,25 +65,43 @@ def cycle_table(
 
 
 def _stored_text(summaries: Sequence[Summary]) -> str | None:
-    """Return a sentence on the bytes that the SSDs received, and those read for them."""
+    """Return sentences on what came from the origin, and what the SSDs received of it."""
     stored = sum(cycle.stored_bytes for cycle in summaries)
-    if not stored:
+    origin = sum(cycle.origin_bytes for cycle in summaries)
+    if not (stored or origin):
         return None
     raw = sum(cycle.stored_raw_bytes for cycle in summaries)
-    origin = sum(cycle.origin_bytes for cycle in summaries)
     requested = sum(cycle.requested_bytes for cycle in summaries)
     used = sum(cycle.used_bytes for cycle in summaries)
     # Records of before these were counted have zeros.
     detail = f" ({bytes_text(requested)} requested, {bytes_text(used)} used)" if requested else ""
     return (
-        f"SSDs received {bytes_text(stored)} ({bytes_text(raw)} decoded) "
-        f"for {bytes_text(origin)} read at the origin{detail}."
+        f"Sizes in the table are decoded. {bytes_text(origin)} came compressed from the origin"
+        f"{detail}; the SSDs received {bytes_text(stored)} ({bytes_text(raw)} decoded)."
     )
+
+
+def processor_text(summary: Summary) -> str | None:
+    """Return what a cycle's chunks took, how long they had a processor, and the first ones."""
+    if not summary.cpu_s:
+        return None
+    found = (
+        f"Chunks of the last cycle: {seconds_text(summary.busy_s)} over all threads, "
+        f"{seconds_text(summary.cpu_s)} of it on a processor"
+    )
+    if summary.first_chunks:
+        found += (
+            f"; {count_text(summary.first_chunks)} were the first of their worker processes and "
+            f"took {seconds_text(summary.first_chunks_s)}, imports included"
+        )
+    return f"{found}."
 
 
 def notes_text(records: Sequence[RunData], summaries: Sequence[Summary]) -> str | None:
     """Return what the table of cycles doesn't say, one sentence per line."""
     found = [lacking_text(records[-1].missing) if records else None, _stored_text(summaries)]
+    if summaries:
+        found.append(processor_text(summaries[-1]))
     if records:
         found += [_unkept_text(records[-1]), *_reuse_texts(records[-1], summaries[-1])]
         found += [derived_text(name, use) for name, use in records[-1].derived.items()]
@@ -192,7 +210,7 @@ def host_table(summary: Summary, *, title: str | None = None) -> Table:
             f"{host.load_over_fair:.2f}",
             hits_text(host),
             bytes_text(host.cache_bytes),
-            bytes_text(host.origin_bytes),
+            bytes_text(host.missed_bytes),
             count_text(host.stolen),
             seconds_text(host.finish_s),
         )
@@ -213,7 +231,7 @@ def comparison_table(comparison: ComparisonData) -> Table:
             f"{seconds_text(first.wall_s)} → {seconds_text(second.wall_s)}",
             f"{cycle.wall_ratio:.2f}x",
             f"{ratio_text(first.hit_ratio)} → {ratio_text(second.hit_ratio)}",
-            f"{bytes_text(first.origin_bytes)} → {bytes_text(second.origin_bytes)}",
+            f"{bytes_text(first.missed_bytes)} → {bytes_text(second.missed_bytes)}",
         )
     return table
 
@@ -223,6 +241,8 @@ def explanation_parts(
 ) -> Iterator[RenderableType]:
     """Yield an explanation's tables and sentences, in the order in which they are read."""
     yield Text(f"{explanation.title}, cycle {explanation.cycle}: {headline(explanation)}")
+    for name, value in explanation.started_with.items():
+        yield Text(f"{name}: {value}")
     if explanation.misses:
         yield _reason_table(explanation)
         groups: dict[str, Mapping[str, Cost]] = {
@@ -240,6 +260,8 @@ def explanation_parts(
         yield Group(*tables)
         if worst:
             yield _worst_table(explanation, worst, directory)
+    if worst and explanation.slowest:
+        yield _slowest_table(explanation, worst)
     yield from map(Text, processing_texts(explanation))
     yield Text(forecast_text(explanation.forecast))
     if explanation.what_if:
@@ -256,10 +278,10 @@ def headline(explanation: ExplanationData) -> str:
         return "nothing was read at the origin."
     part = ratio_text(total.lost_s / explanation.busy_s if explanation.busy_s else 0)
     return (
-        f"{ratio_text(explanation.hit_ratio)} hits; {count_text(total.columns)} columns in "
-        f"{count_text(total.chunks)} chunks were read at the origin "
-        f"({bytes_text(total.nbytes)} decoded), which cost {seconds_text(total.lost_s)} "
-        f"of the threads' time, {part} of it."
+        f"{ratio_text(explanation.hit_ratio)} of the columns came from caches. The others, "
+        f"{count_text(total.columns)} columns in {count_text(total.chunks)} chunks "
+        f"({bytes_text(total.nbytes)} decoded), were read at the origin. That took "
+        f"{seconds_text(total.lost_s)} of the threads' time, {part} of it."
     )
 
 
@@ -331,6 +353,23 @@ def _worst_table(explanation: ExplanationData, count: int, directory: str) -> Ta
             bytes_text(miss.nbytes),
             seconds_text(chunk.took_s),
             seconds_text(miss.lost_s),
+        )
+    return table
+
+
+def _slowest_table(explanation: ExplanationData, count: int) -> Table:
+    directory = _common_directory(chunk.path for chunk in explanation.slowest)
+    headings = ("slowest chunks", "entries", "dataset", "host", "took", "processor", "loading")
+    table = plain_table(*headings, left=4)
+    for chunk in explanation.slowest[:count]:
+        table.add_row(
+            Text(chunk.path.removeprefix(directory)),
+            f"{chunk.start}-{chunk.stop}",
+            Text(chunk.dataset),
+            Text(chunk.host),
+            seconds_text(chunk.took_s) + (" (first)" if chunk.first else ""),
+            seconds_text(chunk.cpu_s) if chunk.cpu_s else "not counted",
+            seconds_text(chunk.loading_s),
         )
     return table
 
