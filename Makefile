@@ -88,9 +88,11 @@ pictures: setup ## Make the documentation's screenshot anew, in a browser
 recorded: setup ## Execute the notebook about HTCondor anew, in a pool, and keep what it shows
 	HEPCACHE_RECORDED=$(CURDIR)/notebooks $(BIN)/python -m pytest tests/live/condor/test_notebook.py
 
-lock: ## Resolve requirements.lock and requirements.oldest anew from pyproject.toml
+lock: ## Resolve the lists of versions anew from pyproject.toml
 	$(PYTHON) -m venv out/lock && out/lock/bin/python -m pip install --quiet uv
 	out/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra docs --no-header --no-annotate pyproject.toml -o requirements.lock
+	@# What a facility's machines need, in the same versions.
+	out/lock/bin/uv pip compile --quiet --universal --python-version 3.11 $(addprefix --extra ,dashboard hdf5 htcondor objects remote) --constraints requirements.lock --no-header --no-annotate pyproject.toml -o deploy/ansible/roles/environment/files/requirements.txt
 	@# What others ask for, whose newest versions are made for, or warn of, other companions.
 	out/lock/bin/uv pip compile --quiet --resolution lowest-direct --python-version 3.11 $(EXTRAS) --constraints <(printf '%s\n' 'click<8.2' 'mplhep<1' 'pandas<2.3' 'pyarrow<19' 'pyparsing<3.3') --no-header --no-annotate pyproject.toml -o requirements.oldest
 

@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from nbclient import NotebookClient
-from pages import cli_page, measured_page
+from pages import cli_page
 
 from hepcache import __version__
 
@@ -53,11 +53,5 @@ def _generate(app):
         (HERE / "examples").symlink_to("../examples")
 
 
-def _fill(app, name, source):
-    if name == "beside-others":
-        source[0] = measured_page(source[0], HERE / "measured")
-
-
 def setup(app):
     app.connect("builder-inited", _generate)
-    app.connect("source-read", _fill)

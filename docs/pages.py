@@ -64,11 +64,18 @@ def _cell(text: object) -> str:
 
 
 def measured_page(text: str, directory: Path) -> str:
-    """Return a page in which ``<!-- measured NAME -->`` is replaced by NAME's table."""
+    """Return a page in which NAME's table follows ``<!-- measured NAME -->``, and no other."""
 
     def table(found: re.Match[str]) -> str:
         result = json.loads((directory / f"{found[1]}.json").read_text())
         rows = [f"| `{name}` | {value:.4g} |" for name, value in result["ratios"].items()]
-        return "\n".join(["| ratio | measured |", "|---|---|", *rows])
+        return "\n".join([found[0].split("\n")[0], "", "| ratio | measured |", "|---|---|", *rows])
 
-    return re.sub(r"<!-- measured (\w+) -->", table, text)
+    return re.sub(r"<!-- measured (\w+) -->(?:\n(?:\n\|.*)(?:\n\|.*)*)?", table, text)
+
+
+if __name__ == "__main__":
+    for path in Path(__file__).parent.glob("*.md"):
+        text = path.read_text()
+        if "<!-- measured " in text:
+            path.write_text(measured_page(text, path.with_name("measured")))
