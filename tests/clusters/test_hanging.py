@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from tests.formats.conftest import write_mixed_tree
 
 from hepcache import attach
 from hepcache.clusters import LocalCluster
-from hepcache.process import Runner
 from hepcache.report import CycleReport
 from hepcache.scheduling import plugin as stragglers
 
@@ -107,17 +105,43 @@ def test_a_stopped_worker_counts_as_lost(
     assert runner(client)(files, sums) == expected(FILES)
 
 
-class Holding:
-    """A processor that holds Python's lock on one host, once there is a file."""
+class Gate:
+    """A file that one worker takes: whichever comes first, as any may do all of a short run."""
 
-    def __init__(self, gate: Path, host: str, *, computing: bool) -> None:
-        self.gate, self.host, self.computing = gate, host, computing
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.file = directory / "gate"
+
+    def open(self) -> None:
+        self.file.touch()
+
+    def take(self) -> bool:
+        """Leave one's process number in its place, if it is there."""
+        try:
+            self.file.rename(self.directory / f"{os.getpid()}.pid")
+        except FileNotFoundError:
+            return False
+        return True
+
+    @property
+    def taker(self) -> int:
+        (taken,) = self.directory.glob("*.pid")
+        return int(taken.stem)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate(tmp_path)
+
+
+class Holding:
+    """A processor that holds Python's lock on the worker that takes a gate."""
+
+    def __init__(self, gate: Gate, *, computing: bool) -> None:
+        self.gate, self.computing = gate, computing
 
     def __call__(self, events: object) -> dict[str, int]:
-        from hepcache.settings import settings
-
-        if settings().host == self.host and self.gate.exists():
-            self.gate.unlink()
+        if self.gate.take():
             if self.computing:
                 # No byte code runs within, so no other thread does.
                 begin = time.perf_counter()
@@ -128,53 +152,44 @@ class Holding:
         return sums(events)
 
 
-def busiest(run: Runner) -> str:
-    """Return the host that did most of a run, so that the next one gives it work."""
-    return Counter(chunk.host for chunk in run.run_record.chunks).most_common(1)[0][0]
-
-
 def test_a_worker_that_holds_the_lock_and_waits_counts_as_lost(
-    client: Client, files: dict[str, object], tmp_path: Path
+    client: Client, files: dict[str, object], gate: Gate
 ) -> None:
     run = runner(client, chunksize=250)
     assert run(files, sums) == expected(FILES)
-    host = busiest(run)
-    victim, gate = pids(client)[host], tmp_path / "gate"
-    gate.touch()
+    before = pids(client)
+    gate.open()
     begin = time.monotonic()
-    assert run(files, Holding(gate, host, computing=False)) == expected(FILES)
+    assert run(files, Holding(gate, computing=False)) == expected(FILES)
     assert LOST_AFTER_S < time.monotonic() - begin < BOUND_S
-    assert not gate.exists()
+    assert gate.taker in before.values()
     client.wait_for_workers(2, timeout=90)
-    assert victim not in pids(client).values()
+    assert gate.taker not in pids(client).values()
 
 
 def test_a_worker_that_holds_the_lock_and_computes_is_waited_for(
-    client: Client, files: dict[str, object], tmp_path: Path
+    client: Client, files: dict[str, object], gate: Gate
 ) -> None:
     run = runner(client, chunksize=250)
     assert run(files, sums) == expected(FILES)
-    before, gate = pids(client), tmp_path / "gate"
-    gate.touch()
+    before = pids(client)
+    gate.open()
     begin = time.monotonic()
-    assert run(files, Holding(gate, busiest(run), computing=True)) == expected(FILES)
-    assert not gate.exists()
+    assert run(files, Holding(gate, computing=True)) == expected(FILES)
+    assert gate.taker in before.values()
     assert time.monotonic() - begin > 2 * LOST_AFTER_S
     assert pids(client) == before
 
 
 class Slow:
-    """A processor that takes long on one host, once there is a file; other threads go on."""
+    """A processor that takes long on the worker that takes a gate; its other threads go on."""
 
-    def __init__(self, gate: Path, host: str) -> None:
-        self.gate, self.host = gate, host
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
 
     def __call__(self, events: object) -> dict[str, int]:
-        from hepcache.settings import settings
-
         time.sleep(0.1)
-        if settings().host == self.host and self.gate.exists():
-            self.gate.unlink()
+        if self.gate.take():
             time.sleep(3 * LOST_AFTER_S)
         return sums(events)
 
@@ -182,24 +197,24 @@ class Slow:
 def test_a_chunk_that_takes_long_is_named_while_its_worker_lives(
     client: Client,
     files: dict[str, object],
-    tmp_path: Path,
+    gate: Gate,
     logged: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, gate = runner(client, chunksize=250), tmp_path / "gate"
+    run = runner(client, chunksize=250)
     for _ in range(2):
-        assert run(files, Slow(gate, "host-1")) == expected(FILES)
+        assert run(files, Slow(gate)) == expected(FILES)
         assert run.run_record.overdue == []
     before = pids(client)
     # The scheduler is in this process.
     monkeypatch.setattr(stragglers, "OVERDUE_S", 2.0)
-    gate.touch()
-    assert run(files, Slow(gate, "host-1")) == expected(FILES)
+    gate.open()
+    assert run(files, Slow(gate)) == expected(FILES)
     assert pids(client) == before
     (chunk,) = run.run_record.overdue
     longest = max(run.run_record.chunks, key=lambda chunk: chunk.process_s)
     assert (chunk.path, chunk.start, chunk.stop) == (longest.path, longest.start, longest.stop)
-    assert (chunk.host, chunk.dataset, chunk.tree) == ("host-1", "data", "Events")
+    assert (before[chunk.host], chunk.dataset, chunk.tree) == (gate.taker, "data", "Events")
     assert 0.05 < chunk.expected_s < 3 * LOST_AFTER_S / 10
     assert 2 * LOST_AFTER_S < chunk.took_s < 6 * LOST_AFTER_S
     said = f"a chunk takes long: {chunk.path}, entries {chunk.start} to {chunk.stop}, of dataset"
