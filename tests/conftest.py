@@ -18,8 +18,8 @@ hypothesis.settings.register_profile("search", deadline=None)
 hypothesis.settings.load_profile("hepcache")
 
 # Tests of real processes against real clocks. On a machine that stands still for seconds one of
-# thousands fails now and then: it is tried once more, and pytest's summary names it. Rooms that
-# compute or store anything have no second try.
+# thousands fails now and then: it is tried again, twice at most, and pytest's summary names it.
+# Rooms that compute or store anything have no second try.
 _CLOCKED = {
     "benchmarks",
     "cli",
