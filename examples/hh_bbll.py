@@ -54,21 +54,15 @@ class Processor(ProcessorABC):
         """Return histograms, cutflow and sums of weights of one chunk."""
         dataset = events.metadata["dataset"]
         weights = weights_of(events)
-        objects = objects_of(events)
-        leptons, jets = objects.leptons, objects.jets
-        b_jets = jets[jets.btag > self.btag]
-        met = met_of(events)
+        found = variables_of(events, self.btag)
 
         selection = PackedSelection()
-        two_leptons = ak.num(leptons) == 2
-        selection.add("two leptons", two_leptons)
-        first, second = ak.firsts(leptons[:, :1]), ak.firsts(leptons[:, 1:2])
-        m_ll = ak.fill_none((first + second).mass, 0.0)
-        selection.add("opposite charge", ak.fill_none(first.charge + second.charge == 0, False))
-        selection.add("hard leading lepton", ak.fill_none(first.pt > 25, False))
-        selection.add("no resonance", (m_ll > 12) & (abs(m_ll - 91.2) > 10))
-        selection.add("two b jets", ak.num(b_jets) >= 2)
-        selection.add("missing momentum", met.pt > self.met_min)
+        selection.add("two leptons", found.leptons == 2)
+        selection.add("opposite charge", found.charge == 0)
+        selection.add("hard leading lepton", found.lepton_pt > 25)
+        selection.add("no resonance", (found.m_ll > 12) & (abs(found.m_ll - 91.2) > 10))
+        selection.add("two b jets", found.b_jets >= 2)
+        selection.add("missing momentum", found.met > self.met_min)
         cuts = selection.names
 
         chosen = selection.all(*cuts)
@@ -80,9 +74,7 @@ class Processor(ProcessorABC):
         }
         for number, cut in enumerate(cuts, start=1):
             out["cutflow"][cut] = int(np.sum(selection.all(*cuts[:number])))
-        out["histograms"] = fill(
-            dataset, leptons[chosen], b_jets[chosen], met[chosen], weights[chosen]
-        )
+        out["histograms"] = fill(dataset, found[chosen], weights[chosen])
         return {dataset: out}
 
     def postprocess(self, accumulator: dict[str, Any]) -> None:
@@ -111,7 +103,8 @@ def btag_score(jets: ak.Array) -> ak.Array:
 def objects_of(events: ak.Array) -> ak.Array:
     """Return good leptons and the jets that are none of them, the hardest first.
 
-    It is most of the work: marked with ``hepcache.derived`` it is done once.
+    It is most of the work: marked with ``hepcache.derived`` it is done once, and so is
+    ``variables_of``, once for each threshold.
     """
     leptons = ak.concatenate([electrons_of(events), muons_of(events)], axis=1)
     leptons = leptons[ak.argsort(leptons.pt, axis=1, ascending=False)]
@@ -184,22 +177,53 @@ def clean_jets(events: ak.Array, leptons: ak.Array) -> ak.Array:
     )
 
 
-def fill(
-    dataset: str, leptons: ak.Array, b_jets: ak.Array, met: ak.Array, weights: np.ndarray
-) -> dict[str, hist.Hist]:
+def variables_of(events: ak.Array, btag: float) -> ak.Array:
+    """Return what is cut on and what is filled of each event; NaN where there are no pairs."""
+    objects = objects_of(events)
+    leptons, jets = objects.leptons, objects.jets
+    b_jets = jets[jets.btag > btag]
+    two_leptons = ak.to_numpy(ak.num(leptons) == 2)
+    two_b_jets = two_leptons & ak.to_numpy(ak.num(b_jets) >= 2)
+
+    first, second = pair_of(leptons, two_leptons)
+    ll = first + second
+    first_b, second_b = pair_of(b_jets, two_b_jets)
+    bb = first_b + second_b
+    bbll = bb + ll[two_b_jets[two_leptons]]
+    return ak.zip(
+        {
+            "leptons": ak.num(leptons),
+            "b_jets": ak.num(b_jets),
+            "charge": spread(first.charge + second.charge, two_leptons),
+            "flavours": spread(first.flavour + second.flavour, two_leptons),
+            "lepton_pt": spread(first.pt, two_leptons),
+            "m_ll": spread(ll.mass, two_leptons),
+            "dr_ll": spread(first.delta_r(second), two_leptons),
+            "m_bb": spread(bb.mass, two_b_jets),
+            "pt_bb": spread(bb.pt, two_b_jets),
+            "m_bbll": spread(bbll.mass, two_b_jets),
+            "met": met_of(events).pt,
+        }
+    )
+
+
+def pair_of(candidates: ak.Array, chosen: np.ndarray) -> tuple[ak.Array, ak.Array]:
+    """Return the two hardest candidates of the chosen events."""
+    pairs = ak.to_packed(candidates[chosen][:, :2])
+    return pairs[:, 0], pairs[:, 1]
+
+
+def spread(values: ak.Array, chosen: np.ndarray) -> np.ndarray:
+    """Return values of the chosen events as one per event."""
+    found = np.full(len(chosen), np.nan)
+    found[chosen] = values
+    return found
+
+
+def fill(dataset: str, found: ak.Array, weights: np.ndarray) -> dict[str, hist.Hist]:
     """Fill the histograms of the selected events, by channel."""
-    first, second = leptons[:, 0], leptons[:, 1]
-    flavours = ak.to_numpy(first.flavour + second.flavour)
+    flavours = ak.to_numpy(found.flavours)
     channel = np.where(flavours == 24, "emu", np.where(flavours == 22, "ee", "mumu"))
-    bb, ll = b_jets[:, 0] + b_jets[:, 1], first + second
-    values = {
-        "m_bb": bb.mass,
-        "pt_bb": bb.pt,
-        "m_ll": ll.mass,
-        "dr_ll": first.delta_r(second),
-        "m_bbll": (bb + ll).mass,
-        "met": met.pt,
-    }
     histograms = {}
     for name, axis in AXES.items():
         one = hist.Hist(
@@ -208,9 +232,8 @@ def fill(
             axis,
             storage=hist.storage.Weight(),
         )
-        one.fill(
-            dataset=dataset, channel=channel, weight=weights, **{name: ak.to_numpy(values[name])}
-        )
+        values = {name: ak.to_numpy(found[name])}
+        one.fill(dataset=dataset, channel=channel, weight=weights, **values)
         histograms[name] = one
     return histograms
 

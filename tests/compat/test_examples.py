@@ -84,7 +84,7 @@ EDITS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "hh_bbll": {
         "Processor.__init__": ("self.met_min = met_min", "self.met_min = 60.0"),
-        "Processor.process": ("met.pt > self.met_min", "met.pt < self.met_min"),
+        "Processor.process": ("found.met > self.met_min", "found.met < self.met_min"),
         "Processor.postprocess": (
             '"""Leave the sums as they are: scaling to a luminosity is the plotter\'s job."""',
             'accumulator["tt"]["done"] = 1',
@@ -103,6 +103,9 @@ EDITS: dict[str, dict[str, tuple[str, str]]] = {
         "electrons_of": ("electrons.pt > 15", "electrons.pt > 30"),
         "muons_of": ("muons.pt > 15", "muons.pt > 30"),
         "clean_jets": ("near > 0.4", "near > 1.5"),
+        "variables_of": ('"m_ll": spread(ll.mass', '"m_ll": spread(ll.pt'),
+        "pair_of": ("pairs[:, 1]", "pairs[:, 0]"),
+        "spread": ("found[chosen] = values", "found[chosen] = values + 1"),
         "fill": ("flavours == 24", "flavours == 26"),
     },
 }
@@ -122,11 +125,12 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def loaded(path: Path) -> Any:
-    """Return the processor of an example, its dear part marked."""
+    """Return the processor of an example, its dear parts marked."""
     processor = load_processor(f"{path}:Processor")
     if path.stem == "hh_bbll":  # it knows nothing of hepcache
         module = sys.modules["hh_bbll"]
-        module.objects_of = hepcache.derived(module.objects_of)  # type: ignore[attr-defined]
+        for part in ("objects_of", "variables_of"):
+            setattr(module, part, hepcache.derived(getattr(module, part)))
     return processor
 
 

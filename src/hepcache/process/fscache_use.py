@@ -72,6 +72,15 @@ async def _look_in_thread(directories: Sequence[str]) -> Look:
     return await asyncio.to_thread(look, directories)
 
 
+def uses_since(
+    before: Sequence[Look], executor: ExecutorBase | None, paths: Iterable[str]
+) -> list[KernelUse]:
+    """Return what each kernel did since it was looked at; nobody is asked where none has NFS."""
+    if not any(look.seen.mounts for look in before):
+        return []
+    return kernel_uses(before, looks(executor, paths))
+
+
 def kernel_uses(before: Iterable[Look], after: Iterable[Look]) -> list[KernelUse]:
     """Return what each kernel did in between, where it has mounts that hold the files."""
     first: dict[str, Look] = {}

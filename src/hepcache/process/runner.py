@@ -60,7 +60,7 @@ from hepcache.process.executor import (
     with_missing,
 )
 from hepcache.process.file_metadata import Extraction
-from hepcache.process.fscache_use import kernel_uses, looks
+from hepcache.process.fscache_use import looks, uses_since
 from hepcache.process.open_files import open_on_workers
 from hepcache.process.partial_run import (
     PartialRun,
@@ -698,7 +698,7 @@ class Runner(CoffeaRunner):
             _check_accounts(chunks, record, self._unopened.missing)
         with _only_warning("what the kernels did is not known"):
             paths = {chunk.path for chunk in record.chunks}
-            record = replace(record, kernels=kernel_uses(kernels, looks(self.executor, paths)))
+            record = replace(record, kernels=uses_since(kernels, self.executor, paths))
         with _only_warning("its durations and columns are not remembered"):
             self._note(record, history, work)
         if before is not None:
