@@ -76,6 +76,22 @@ def same(a, b):
             assert found.tolist() == expected.tolist(), name
 
 
+def test_alternatives_of_every_cluster_come_back():
+    draw = np.random.default_rng(8)
+    values = [7, "text", [0.5, 1.5], -1, ""]
+    alternatives = [values[choice] for choice in draw.integers(0, 5, 3000)]
+    lists = ak.unflatten(ak.Array([values[one] for one in draw.integers(0, 2, 6000)]), 2)
+    written = ak.Array({"alternative": alternatives, "list": lists[draw.permutation(3000)]})
+    options = WriteOptions(page_bytes=1024, cluster_bytes=20_000)
+    write_array("ntpl+mem://types/alternatives", "Events", written, options)
+    with open_ntuple("ntpl+mem://types/alternatives") as ntuple:
+        assert len(ntuple.boundaries) > 4
+        for name in written.fields:
+            assert ntuple.arrays([name])[name].tolist() == written[name].tolist()
+            middle = ntuple.arrays([name], 1234, 2345)[name]
+            assert middle.tolist() == written[name][1234:2345].tolist()
+
+
 @pytest.mark.parametrize("mapping", MAPPINGS)
 @pytest.mark.parametrize("scheme", ["memory", "directory"])
 def test_every_mapping(array, mapping, scheme, tmp_path):

@@ -233,7 +233,9 @@ class NTuple:
             near = difflib.get_close_matches(name, self.names, 3)
             raise UnknownColumnError(name, self.store.uri, near) from None
         except NotImplementedError as error:
-            raise ObjectStoreError(self.store.uri, "", f"field {name!r}: {error}") from error
+            # uproot's words are all of the field's record.
+            problem = f"field {name!r}: {self.metadata.schema.streamed(name)}"
+            raise ObjectStoreError(self.store.uri, "", problem) from error
 
     def close(self) -> None:
         """Close the store."""

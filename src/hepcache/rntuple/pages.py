@@ -127,6 +127,24 @@ def rebase_offsets(values: _Values, starts: list[int]) -> None:
             values[start:stop] += values[start - 1]
 
 
+def rebase_switches(values: _Values, starts: list[int]) -> None:
+    """Turn a variant's places that count from each cluster's begin into ones from the first's.
+
+    They are changed in place; ``starts`` as of :func:`rebase_offsets`. Each alternative has
+    elements of its own, which are counted by what refers to them.
+    """
+    bases: dict[int, int] = {}
+    stops = [*starts, len(values)][1:]
+    for start, stop in zip(starts, stops, strict=True):
+        tags, places = values["tag"][start:stop], values["index"][start:stop]
+        for tag in np.unique(tags).tolist():
+            # Tag 0 means that there is no value.
+            if tag:
+                chosen = tags == tag
+                places[chosen] += bases.get(tag, 0)
+                bases[tag] = int(places[chosen].max()) + 1
+
+
 def seal(
     values: NDArray[Any], column: ColumnSpec, compression: Compression, *, checksum: bool = True
 ) -> SealedPage:

@@ -18,7 +18,14 @@ from hepcache.objectstore import Request, Store
 from hepcache.objectstore.fetch import Fetch
 from hepcache.rntuple.metadata import Metadata
 from hepcache.rntuple.pagelist import CHECKSUM_BYTES, Cluster, ColumnPages
-from hepcache.rntuple.pages import SealedColumn, SealedPage, decode, payload, rebase_offsets
+from hepcache.rntuple.pages import (
+    SealedColumn,
+    SealedPage,
+    decode,
+    payload,
+    rebase_offsets,
+    rebase_switches,
+)
 from hepcache.rntuple.schema import ColumnInfo
 
 if TYPE_CHECKING:
@@ -92,20 +99,25 @@ class Columns:
         except ValueError as error:
             raise ObjectDamagedError(store.uri, "", str(error)) from error
         self._lock = threading.Lock()
-        self._relative = [n for n in self._found if metadata.schema.columns[n].index]
+        columns = [metadata.schema.columns[number] for number in self._found]
+        self._relative = {
+            column.number: rebase_offsets if column.index else rebase_switches
+            for column in columns
+            if column.index or column.kind == "switch"
+        }
 
     def result(self) -> dict[int, _Values]:
         """Return the columns by number when they are there.
 
-        They have shape ``(n_elements,)``. Offsets count from the first cluster's
-        begin, with a 0 before the first. Raises ObjectStoreError where a page is
-        missing or damaged, or the store fails.
+        They have shape ``(n_elements,)``. Offsets, and places in the alternatives of a variant,
+        count from the first cluster's begin; offsets have a 0 before the first. Raises
+        ObjectStoreError where a page is missing or damaged, or the store fails.
         """
         self._fetch.result()
         with self._lock:
-            for number in self._relative:
-                rebase_offsets(*self._found[number])
-            self._relative = []
+            for number, rebase in self._relative.items():
+                rebase(*self._found[number])
+            self._relative = {}
         return {number: values for number, (values, _) in self._found.items()}
 
     def wait(self) -> None:

@@ -6,7 +6,7 @@ uproot reads the header's records, and makes awkward forms of fields;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from hepcache.rntuple.pagelist import Cluster, LazyList
 from hepcache.upstream.uproot import column_type, is_index, read_header
 
 _SWITCH = np.dtype([("index", "<i8"), ("tag", "<i4")])
+_STREAMER = 4  # the role of a field that is ROOT's own bytes
 _KINDS = {"bit": "bit", "switch": "switch", "real32quant": "quantized", "real32trunc": "truncated"}
 
 
@@ -146,6 +147,27 @@ class Schema:
                 form = ak.forms.from_dict(self._widened(form.to_dict()))
             self._forms[name] = form, path
         return self._forms[name]
+
+    def streamed(self, name: str) -> str:
+        """Return which fields in one are of kinds without columns, which can't be read."""
+        first, *rest = name.split(".")
+        found = [self._top[first].field_id]
+        for step in rest:
+            found = [n for n in self._under(found[0]) if self.model.all_fields[n].name == step]
+        records = [
+            self.model.field_records[number]
+            for field in found
+            for number in (field, *self._under(field))
+        ]
+        kinds = {record.type_name for record in records if record.struct_role == _STREAMER}
+        return f"ROOT streams {', '.join(sorted(kinds))} whole, so that only ROOT reads it"
+
+    def _under(self, number: int) -> Iterator[int]:
+        """Yield the numbers of all fields that a field holds, at any depth."""
+        for child, record in enumerate(self.model.field_records):
+            if record.parent_field_id == number != child:
+                yield child
+                yield from self._under(child)
 
     def _widened(self, form: Any) -> Any:
         """Return a form, as a dict, in which quantized doubles have 64 bits."""

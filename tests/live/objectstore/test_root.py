@@ -7,12 +7,15 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import awkward as ak
 import numpy as np
 import pytest
+import uproot
 from tests.live.conftest import unable
 
+from hepcache.errors import ObjectStoreError
 from hepcache.objectstore import open_store
 from hepcache.rntuple import (
     BELOW,
@@ -191,3 +194,81 @@ def test_we_read_what_root_writes(
     back = tmp_path / "back.root"
     get_file(store, back)
     assert seen_by_root(root, back, tmp_path / "seen-back") == theirs
+
+
+# Fields that ROOT stores with fewer bits than it was given.
+ROUNDED = {
+    "half", "half_double", "quantized", "quantized_double", "small_double", "truncated",
+    "truncated_double",
+}  # fmt: skip
+
+
+def test_root_reads_what_we_export_of_every_kind_of_field(root: Path, tmp_path: Path) -> None:
+    file, back = tmp_path / "theirs.root", tmp_path / "back.root"
+    written = of_all_kinds(root, "write", file)
+    theirs = of_all_kinds(root, "read", file)
+    assert len(theirs) > 90
+    for name, (kind, values) in written.items():
+        seen = theirs[name][1][-len(values) :]
+        if name in ROUNDED:
+            assert np.allclose(values, seen, atol=0.04), name
+        else:
+            assert in_order(kind, values) == in_order(kind, seen), name
+    store = open_store(f"ntpl+mem://root/{tmp_path.name}")
+    put_files(store, [file])
+    with uproot.open(file) as opened, NTuple(store) as ntuple:
+        tree = opened["Events"]
+        assert set(ntuple.names) == set(theirs)
+        with pytest.raises(ObjectStoreError, match="'streamed': ROOT streams TNamed whole"):
+            ntuple.arrays(["streamed"])
+        for name, (kind, values) in theirs.items():
+            if name == "streamed":
+                continue
+            ours = as_lists(ntuple.arrays([name])[name])
+            # uproot takes the alternatives of all clusters from the first, and 32 bits of doubles.
+            if "variant" not in name and name != "quantized_double":
+                assert ours == as_lists(tree[name].array()), name
+            if name.startswith("late_variant"):
+                # Where nothing was written there is none of the alternatives; ROOT has the first.
+                missing = len(values) - len(written[name][1])
+                empty = [] if kind.startswith("std::vector") else None
+                assert ours[:missing] == [empty] * missing
+                ours, values = ours[missing:], values[missing:]
+            assert in_order(kind, [of_kind(kind, value) for value in ours]) == (
+                in_order(kind, values)
+            ), name
+    get_file(store, back)
+    assert of_all_kinds(root, "read", back) == theirs
+
+
+def of_all_kinds(root: Path, what: str, file: Path) -> dict[str, tuple[str, list[Any]]]:
+    """Return the types and values of fields that ROOT has written to a file, or reads there."""
+    values = file.with_suffix(f".{what}.json")
+    in_root(root, "kinds.py", what, file, values)
+    found: dict[str, tuple[str, list[Any]]] = json.loads(values.read_text())
+    return found
+
+
+def as_lists(values: Any) -> Any:
+    if isinstance(values, ak.Array):
+        values = ak.to_list(values)
+    if isinstance(values, bytes):
+        return list(values)
+    if isinstance(values, dict):
+        return {name: as_lists(value) for name, value in values.items()}
+    return [as_lists(value) for value in values] if isinstance(values, list | tuple) else values
+
+
+def in_order(kind: str, values: list[Any]) -> list[Any]:
+    """Return values, with what C++ keeps in any order in one."""
+    return [sorted(value) for value in values] if kind.startswith("std::unordered") else values
+
+
+def of_kind(kind: str, value: Any) -> Any:
+    """Return what ROOT has for a value of ours."""
+    if kind.startswith("std::unique_ptr"):
+        # As in uproot, it is a list of none or one.
+        return value[0] if value else None
+    if kind == "char":
+        return value - 256 if value > 127 else value
+    return {} if kind == "Nothing" else value
