@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +38,29 @@ def test_functions_are_charged_with_what_they_took() -> None:
     assert {name.partition(" ")[0] for name in seconds} == {"sleeping", "Worker.counting"}
     assert seconds[f"sleeping (test_sampling.py:{sleeping.__code__.co_firstlineno})"] > 0.1
     assert 0.5 * took_s < sum(seconds.values()) <= took_s
+
+
+class Arrays:
+    pass
+
+
+def test_what_a_function_held_goes_when_it_ends() -> None:
+    held: list[weakref.ref[Arrays]] = []
+
+    def holding() -> None:
+        arrays = Arrays()
+        held.append(weakref.ref(arrays))
+        time.sleep(0.2)
+
+    gc.collect()
+    gc.disable()
+    try:
+        with sampled({}):
+            holding()
+        time.sleep(0.1)  # the last look, too, is over
+        assert held[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_what_is_short_is_not_seen() -> None:

@@ -104,6 +104,9 @@ class _Sampler:
 def _look(watched: Sequence[_Looks]) -> None:
     # Python documents it, in spite of its name, for this purpose.
     frames = sys._current_frames()  # noqa: SLF001
+    # With this one among them they would hold each other, and all columns that a chunk has used,
+    # until Python next looks for cycles.
+    del frames[threading.get_ident()]
     now = time.perf_counter()
     for looks in watched:
         looks.look(frames.get(looks.thread), now)
