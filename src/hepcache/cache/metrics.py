@@ -40,10 +40,10 @@ def metrics_of(directories: Iterable[str]) -> list[Metric]:
     used: Counter[str] = Counter()
     for path in _caches(directories):
         with suppress(OSError, ValueError):
-            owner = _user_name(path.stat().st_uid)
+            owner = user_name(path.stat().st_uid)
             found, shares = read_totals(path / "ledger")
             totals[owner] += found
-            used.update({_user_name(uid): nbytes for uid, nbytes in shares.items()})
+            used.update({user_name(uid): nbytes for uid, nbytes in shares.items()})
     return list(_metrics(totals, used))
 
 
@@ -57,7 +57,8 @@ def _caches(directories: Iterable[str]) -> list[Path]:
     return list(dict.fromkeys(cache.resolve() for root in roots for cache in caches_below(root)))
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """Return a user's name, or its number where the host knows none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -90,10 +90,9 @@ def open_all(
     """Open files, several at a time.
 
     ``options``: options for ``uproot.open``.
-    ``jobs``: how many at a time; two, or sixteen at remote servers, if not given.
+    ``jobs``: how many at a time; :func:`openers` says it if not given.
     """
-    remote = any(is_url(target.path) for target in targets)
-    pool = ThreadPoolExecutor(jobs or (_OPENERS_REMOTE if remote else _OPENERS_LOCAL))
+    pool = ThreadPoolExecutor(jobs or openers(target.path for target in targets))
     futures: dict[Future[Opened], Target] = {
         pool.submit(open_one, target, dict(options)): target for target in targets
     }
@@ -102,6 +101,11 @@ def open_all(
             yield futures[future], future.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def openers(paths: Iterable[str]) -> int:
+    """Return how many files are opened at a time: two, or sixteen at remote servers."""
+    return _OPENERS_REMOTE if any(map(is_url, paths)) else _OPENERS_LOCAL
 
 
 def open_one(target: Target, options: Mapping[str, Any]) -> Opened:

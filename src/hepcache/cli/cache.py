@@ -207,6 +207,7 @@ def info_table(values: dict[str, Any]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
+    from hepcache.cache.metrics import user_name
     from hepcache.display import bytes_text, count_text, ratio_text
 
     used, capacity = values["used_bytes"], values["capacity_bytes"]
@@ -220,7 +221,9 @@ def info_table(values: dict[str, Any]) -> Table:
     table.add_row("watermarks", marks)
     table.add_row("used", f"{bytes_text(used)} of {bytes_text(capacity)} ({part})")
     if len(values["by_user"]) > 1:
-        users = [f"{_user(uid)} {bytes_text(size)}" for uid, size in values["by_user"].items()]
+        users = [
+            f"{user_name(int(uid))} {bytes_text(size)}" for uid, size in values["by_user"].items()
+        ]
         table.add_row("users", escape(", ".join(users)))
     table.add_row(
         "columns", f"{count_text(values['columns'])} of {count_text(values['contents'])} files"
@@ -309,15 +312,6 @@ def list_table(lines: Sequence[dict[str, Any]]) -> Table:
 
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-
-
-def _user(uid: str) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(int(uid)).pw_name
-    except KeyError:
-        return uid
 
 
 @cache.command(epilog=examples("verify --threads 8", "verify --dataset 'DY*' --json"))

@@ -11,13 +11,12 @@ from typing import Any
 
 import uproot
 
-from hepcache.catalogue.catalogue import Catalogue
+from hepcache.catalogue.catalogue import Catalogue, openers
 from hepcache.credentials import without_credentials
 from hepcache.errors import ConfigurationError, FingerprintError
 from hepcache.fileset import FileRecord
 from hepcache.fileset.load import RESERVED_METADATA
 from hepcache.io.retry import retried
-from hepcache.io.transport import is_url
 from hepcache.io.validator import storage_options
 from hepcache.results import fingerprint
 
@@ -25,8 +24,6 @@ Values = Mapping[str, Any]
 Ask = Callable[[Callable[[Catalogue], Any]], Any]
 
 _KIND = "extracted"
-# As the catalogue opens files: two at a time from a file server, more from servers far away.
-_OPENERS_LOCAL, _OPENERS_REMOTE = 2, 16
 
 
 @dataclass(frozen=True)
@@ -99,8 +96,7 @@ class Extraction:
                 error.add_note(f"while extracting from {without_credentials(record.path)}")
                 raise
 
-        remote = any(is_url(record.path) for record in records.values())
-        with ThreadPoolExecutor(_OPENERS_REMOTE if remote else _OPENERS_LOCAL) as pool:
+        with ThreadPoolExecutor(openers(record.path for record in records.values())) as pool:
             return dict(zip(records, pool.map(of_file, records.values()), strict=True))
 
 
