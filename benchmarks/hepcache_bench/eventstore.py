@@ -12,9 +12,10 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 from hepcache.bench.frame import progress
 from hepcache.bench.result import BenchResult
@@ -38,28 +39,47 @@ _COLUMNS = ("x", "y", "z", "energy")
 _SUBRUNS = 8
 _ROWS = 23  # of four float32: about 366 bytes per product, 150 MB in all
 _POINTS = 2000
+_FEW = 10_000
+_EACH = 100_000  # events of a subrun where events are looked up
+_LOOK_UPS = 20_000
 
 Sample = list[tuple[np.ndarray, dict[str, tuple[np.ndarray, dict[str, np.ndarray]]]]]
 
 
-def bench(*, quick: bool = False, out: Path | None = None) -> BenchResult:  # noqa: ARG001
+def bench(
+    *,
+    quick: bool = False,
+    out: Path | None = None,  # noqa: ARG001
+    events: Annotated[
+        int, typer.Option(help="Events of the large store for look-ups; up to 5e7.")
+    ] = 0,
+) -> BenchResult:
     """Write, read, scan and look up 25 600 events of 16 products, about 150 MB.
 
     In memory and on disk with synchronous writes, in turns with a peer that keeps one value
     per product of an event. The persistent reading begins with the store's pages dropped
-    from the kernel's cache. What is read is compared with what was written.
+    from the kernel's cache. What is read is compared with what was written. Then events are
+    looked up in a small and in a large store, beside LMDB with a key per event.
     """
-    events = 25_600
+    written = 25_600
+    many = events or (100_000 if quick else 1_000_000)
     runs = 3 if quick else 7
-    progress.print(f"Making {events} events of {len(_LABELS)} products")
-    sample = make_sample(events)
+    progress.print(f"Making {written} events of {len(_LABELS)} products")
+    sample = make_sample(written)
     taken: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="hepcache-eventstore-") as directory:
         for number in range(runs):
             progress.print(f"Run {number + 1} of {runs}")
             _run(sample, Path(directory) / str(number), taken)
+        progress.print(f"Looking events up among {_FEW} and among {many}")
+        look_ups = look_up_times(Path(directory) / "sizes", (_FEW, many))
     median = {name: statistics.median(values) for name, values in taken.items()}
-    rows, ratios = _figures(median, events)
+    rows, ratios = _figures(median, written)
+    for (name, size), taken_s in look_ups.items():
+        rows.append({"case": f"{name}, {size} events", "taken_s": taken_s})
+    for name in ("look-up", "peer look-up"):
+        growth = look_ups[name, many] / look_ups[name, _FEW]
+        ratios[f"{name.replace('-', '_').replace(' ', '_')}_growth"] = growth
     progress.print("wanted: the published figures times 1.2 in memory and 3 on disk")
     return BenchResult("eventstore", rows, ratios)
 
@@ -197,6 +217,60 @@ def _points(store: Store, sample: Sample) -> dict[str, float]:
         "point load": statistics.median(taken),
         "point load, first of its leaf": statistics.median(first.values()),
     }
+
+
+def look_up_times(directory: Path, sizes: Sequence[int]) -> dict[tuple[str, int], float]:
+    """Return seconds per look-up of an event, ours and of LMDB with a key per event, by size.
+
+    Both are asked for the same events, in the same random order, until the second time: all is
+    in memory then.
+    """
+    found = {}
+    for size in sizes:
+        wanted = np.random.default_rng(13).integers(0, size, _LOOK_UPS).tolist()
+        with connect(directory / f"store{size}") as store:
+            _write_events(store, size)
+            subruns = _subruns(store)
+
+            def ours(number: int, subruns: Sequence[SubRun] = subruns) -> bool:
+                return subruns[number // _EACH][number % _EACH].number == number % _EACH
+
+            found["look-up", size] = _second_time(ours, wanted)
+        engine = LmdbEngine(directory / f"keys{size}", sync=False)
+        for start in range(0, size, _EACH):
+            with engine.write() as view:
+                for number in range(start, min(start + _EACH, size)):
+                    view.put(number.to_bytes(16, "big"), b"0123456789abcdef")
+
+        def peer(number: int, engine: LmdbEngine = engine) -> bool:
+            with engine.read() as view:
+                return view.get(number.to_bytes(16, "big")) is not None
+
+        found["peer look-up", size] = _second_time(peer, wanted)
+        engine.close()
+    return found
+
+
+def _write_events(store: Store, events: int) -> None:
+    run = store.create("bench").create(1)
+    schema = Schema.table({"x": "float32"}, kind="numpy")
+    with store.batch() as batch:
+        for start in range(0, events, _EACH):
+            numbers = np.arange(min(_EACH, events - start), dtype=np.uint64)
+            values = {"x": np.zeros(len(numbers), np.float32)}
+            table = Table.build(schema, numbers, values, np.arange(len(numbers) + 1))
+            run.create(start // _EACH).write("x", table, batch=batch)
+
+
+def _second_time(look_up: Callable[[int], bool], numbers: Sequence[int]) -> float:
+    """Return seconds per call, once all have been made before."""
+    for _ in range(2):
+        begin = time.perf_counter()
+        there = sum(map(look_up, numbers))
+        taken = time.perf_counter() - begin
+    if there != len(numbers):
+        raise RuntimeError(f"{len(numbers) - there} of {len(numbers)} events are not there")
+    return taken / len(numbers)
 
 
 def _stores(store: Store) -> float:
