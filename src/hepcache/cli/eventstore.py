@@ -268,6 +268,59 @@ def verify(url: Url, json: Json = False) -> None:
     told({"url": url, "values": whole}, f"{whole} values are whole", json=json)
 
 
+Backup = Annotated[
+    str,
+    typer.Argument(metavar="BACKUP", help="A directory, s3://bucket/path or rados://pool/path."),
+]
+
+
+@store.command()
+def backup(url: Url, place: Backup, json: Json = False) -> None:
+    """Copy a store into an object store or a directory, while it is in use.
+
+    Only what has changed since the last backup at the same place is sent. Until all is there
+    the last backup stays as it was.
+    """
+    from hepcache.display import bytes_text
+    from hepcache.eventstore import back_up
+
+    with _opened(url) as opened, _shards("Copying shards") as progress:
+        made = back_up(opened, place, progress=progress)
+    new = bytes_text(made.new_bytes)
+    told(asdict(made), f"{_backup_text(made)} in {place}, {new} of them new", json=json)
+
+
+@store.command()
+def restore(
+    place: Backup,
+    directory: Annotated[Path, typer.Argument(help="New directory of a local volume.")],
+    json: Json = False,
+) -> None:
+    """Make a store of a backup; it appears when everything is there and whole."""
+    from hepcache.eventstore import restore as bring_back
+
+    with _shards("Restoring shards") as progress:
+        made = bring_back(place, directory, progress=progress)
+    told(asdict(made), f"{_backup_text(made)} restored to {directory}", json=json)
+
+
+def _backup_text(made: Any) -> str:
+    from hepcache.display import bytes_text, count_text
+
+    return f"{made.shards} shards, {count_text(made.items)} keys, {bytes_text(made.nbytes)}"
+
+
+@contextmanager
+def _shards(text: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(text, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
 @store.command()
 def drain(
     scheduler: Scheduler,

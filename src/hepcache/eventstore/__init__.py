@@ -41,6 +41,7 @@ from hepcache.eventstore.store import Store
 from hepcache.eventstore.table import Table
 
 if TYPE_CHECKING:
+    from hepcache.eventstore.backup import Backup, back_up, restore
     from hepcache.eventstore.ingestion.classes import ClassDescription, FileClasses, FileFormat
     from hepcache.eventstore.ingestion.hdf5 import HDF5_TABLES
     from hepcache.eventstore.ingestion.ingest import Ingested, file_format, ingest
@@ -51,6 +52,7 @@ __all__ = [
     "HDF5_TABLES",
     "NANOAOD",
     "Address",
+    "Backup",
     "Batch",
     "ClassDescription",
     "Dataset",
@@ -77,12 +79,14 @@ __all__ = [
     "StoreLoader",
     "SubRun",
     "Table",
+    "back_up",
     "connect",
     "connect_service",
     "drain",
     "file_format",
     "ingest",
     "process",
+    "restore",
     "serve",
     "shutdown",
 ]
@@ -91,14 +95,17 @@ __all__ = [
 _HOMES = {
     "HDF5_TABLES": "ingestion.hdf5",
     "NANOAOD": "ingestion.root",
+    "Backup": "backup",
     "ClassDescription": "ingestion.classes",
     "FileClasses": "ingestion.classes",
     "FileFormat": "ingestion.classes",
     "Ingested": "ingestion.ingest",
+    "back_up": "backup",
     "connect_service": "service.client",
     "drain": "service.client",
     "file_format": "ingestion.ingest",
     "ingest": "ingestion.ingest",
+    "restore": "backup",
     "serve": "service.client",
     "shutdown": "service.client",
 }

@@ -34,6 +34,9 @@ QUEUE: Final = b"q"  # name, 0, number -> a value that waits; without number -> 
 SCHEMA: Final = b"t"  # type identity -> its description
 META: Final = b"m"
 
+LOCATION: Final = META + b"entry"
+"""Which servers have a shard, as the server knows that keeps this copy of it."""
+
 ROOT: Final = bytes(16)  # the parent of the top datasets
 LARGEST_NUMBER: Final = 2**64 - 1
 SUBRUN_BYTES: Final = 32  # of a subrun's key: UUID, run, subrun

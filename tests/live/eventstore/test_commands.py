@@ -44,6 +44,17 @@ def test_a_served_store_is_filled_looked_at_drained_and_stopped(tmp_path: Path) 
         assert hepcache("store", "ls", address).stdout.split() == ["nova/"]
         assert "values are whole" in hepcache("store", "verify", address).stdout
 
+        # The servers send their shards themselves.
+        place = tmp_path / "backup"
+        made = told("store", "backup", address, place)
+        assert (made["shards"], made["new_bytes"]) == (4, made["nbytes"])
+        assert told("store", "backup", address, place)["new_bytes"] == 0
+        told("store", "restore", place, tmp_path / "restored")
+        of_served, of_restored = (
+            told("store", "verify", url)["values"] for url in (address, tmp_path / "restored")
+        )
+        assert of_served == of_restored > 0
+
         told("store", "drain", address, "0")
         assert [one["servers"] for one in told("store", "info", address)["shards"]] == [["1"]] * 4
         assert "values are whole" in hepcache("store", "verify", address).stdout

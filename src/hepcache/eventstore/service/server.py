@@ -21,7 +21,7 @@ from distributed.protocol import to_serialize
 
 from hepcache.errors import StoreError
 from hepcache.eventstore.engines.lmdb import LmdbEngine
-from hepcache.eventstore.keys import META
+from hepcache.eventstore.keys import LOCATION
 from hepcache.eventstore.shard.shard import QUERIES, LocalShard
 from hepcache.io.atomic import sync, write_atomically
 
@@ -33,7 +33,6 @@ HANDLER = "hepcache_eventstore"
 MAP_HANDLER = "hepcache_eventstore_map"
 """Name of the handler on the scheduler that knows which servers have which shard."""
 
-_LOCATION = META + b"entry"
 _COPY_BYTES = 8 << 20
 _THREADS = 4
 _LOST = (OSError, CommClosedError, asyncio.TimeoutError)
@@ -212,7 +211,7 @@ class StoreServer(WorkerPlugin):
         described = json.loads(path.read_bytes()) if path.exists() else {}
         entries = {}
         for directory in sorted((self.home / "shards").glob("[0-9]*")):
-            found = self._shard(int(directory.name)).get(_LOCATION)
+            found = self._shard(int(directory.name)).get(LOCATION)
             if found is not None:
                 entries[int(directory.name)] = json.loads(found)
         return {**described, "entries": entries}
@@ -268,7 +267,7 @@ def _describe(home: Path, values: dict[str, Any]) -> None:
 
 def _put_location(shard: LocalShard, location: ShardLocation) -> None:
     with shard.engine.write() as view:
-        view.put(_LOCATION, json.dumps([location.epoch, location.servers]).encode())
+        view.put(LOCATION, json.dumps([location.epoch, location.servers]).encode())
 
 
 def _pieces(shard: LocalShard) -> Iterator[list[tuple[bytes, bytes]]]:
@@ -283,7 +282,7 @@ def _pieces(shard: LocalShard) -> Iterator[list[tuple[bytes, bytes]]]:
         size = 0
         with shard.engine.read() as view:
             for key, value in view.scan(low, None):
-                if key != _LOCATION:
+                if key != LOCATION:
                     piece.append((key, bytes(value)))
                     size += len(value)
                 low = key + b"\0"

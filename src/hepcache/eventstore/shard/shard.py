@@ -38,6 +38,7 @@ from hepcache.eventstore.shard.operations import (
     WriteTable,
     datasets_of,
 )
+from hepcache.eventstore.shard.parts import upload
 from hepcache.eventstore.shard.products import ColumnFamily
 from hepcache.eventstore.table import Table
 from hepcache.eventstore.values import unseal
@@ -173,6 +174,7 @@ QUERIES: Final[dict[str, Callable[..., Any]]] = {
     "stamp": survey.dataset_stamp,
     "survey": survey.survey_dataset,
     "types": survey.product_types,
+    "upload": upload,
     "verify": verify,
 }
 """What can be asked of a shard, by the names that calls to a server have."""
