@@ -9,7 +9,7 @@ import pytest
 from bokeh.document import Document
 
 from hepcache.dashboard.page import Page
-from hepcache.dashboard.state import HostView, Rates, RunView, SegmentMap, Snapshot
+from hepcache.dashboard.state import DatasetView, HostView, Rates, RunView, SegmentMap, Snapshot
 from hepcache.telemetry import Tally
 
 
@@ -91,6 +91,21 @@ def test_chunks_that_the_result_lacks_are_shown_where_there_are_any() -> None:
     assert "<span>chunks skipped</span><b>5</b>" in text
     load = doc.get_model_by_name("hepcache-load-source").data
     assert load["lacking"] == ["", "2 failed, 1 skipped", "4 skipped"]
+
+
+def test_each_dataset_has_a_bar() -> None:
+    datasets = DatasetView("data", 8, 8), DatasetView("tt", 4, 1, failed=1, left_s=7.0)
+    page, doc = page_of(replace(snapshot(), datasets=datasets))
+    shown = doc.get_model_by_name("hepcache-datasets-source").data
+    assert shown["name"] == ["data", "tt"]
+    assert (shown["done"], shown["failed"]) == ([1.0, 0.25], [1.0, 0.5])
+    assert shown["text"][1] == "1 of 4 chunks, at most 7.00 s left, 1 failed"
+    many = [DatasetView(f"d{number:02}", 2, 2) for number in range(40)]
+    page._monitor.shown = replace(snapshot(), datasets=(*many, DatasetView("z", 2, 0, left_s=1.0)))
+    page.update()
+    names = doc.get_model_by_name("hepcache-datasets-source").data["name"]
+    assert len(names) == 24
+    assert names[-1] == "z"
 
 
 def test_only_what_is_new_is_sent() -> None:

@@ -14,6 +14,7 @@ from hepcache.dashboard.state import (
     READING,
     WAITING,
     Counts,
+    DatasetView,
     History,
     RunProgress,
     segments,
@@ -134,6 +135,32 @@ def test_nothing_is_an_empty_map(residency, jobs, hosts):
 def task(*numbers: int, run: str = RUN, owner: str = "host-0", seconds: float = 1.0) -> Queued:
     key = chunk_key(run, job(numbers[0]), numbers[0], numbers[0] + 1)
     return Queued(key, tuple(map(job, numbers)), owner, seconds)
+
+
+def test_datasets_are_told_apart_in_batches_too():
+    run = RunProgress(RUN, 100.0, Tally())
+    batch = replace(task(0, 1, 2), datasets=("a", "a", "b"))
+    alone = replace(task(3), datasets=("b",))
+    lost = replace(task(4), datasets=("c",))
+    for one in (batch, alone, lost):
+        run.add(one)
+    run.fail(lost.key, "host-0")
+
+    def left_s(of: Queued) -> float:
+        return {batch.key: 3.0, alone.key: 5.0}[of.key]
+
+    assert run.datasets(left_s) == (
+        DatasetView("a", 2, 0, left_s=3.0),
+        DatasetView("b", 2, 0, left_s=5.0),
+        DatasetView("c", 1, 0, failed=1),
+    )
+    run.done(alone.key, "host-0", "w0", 103.0)
+    run.done(batch.key, "host-0", "w0", 104.0)
+    assert run.datasets(left_s) == (
+        DatasetView("a", 2, 2),
+        DatasetView("b", 2, 2),
+        DatasetView("c", 1, 0, failed=1),
+    )
 
 
 def test_a_run_is_over_when_all_its_chunks_are_done():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from distributed import SchedulerPlugin
@@ -149,7 +149,15 @@ class Monitor(SchedulerPlugin):
             rates=self.history.rates(),
             cost=self.cost,
             runs=self._waiting(),
+            datasets=run.datasets(lambda task: self._left_s(task, ends, now - run.began)),
         )
+
+    def _left_s(self, task: Queued, ends_s: Mapping[str, float], elapsed_s: float) -> float:
+        """Return in how many seconds all that waits where a task is will have ended."""
+        worker = self.placement.queues.worker_of(task.key)
+        # What is at no worker yet can be last of all.
+        end_s = max(ends_s.values(), default=0.0) if worker is None else ends_s.get(worker, 0.0)
+        return max(end_s - elapsed_s, 0.0)
 
     def _waiting(self) -> tuple[RunView, ...]:
         """Return who waits for whom."""

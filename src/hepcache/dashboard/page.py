@@ -43,6 +43,8 @@ from hepcache.scheduling.plugin import PlacementPlugin
 from hepcache.telemetry import CAUSES
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+_LEAST_WIDTH = 270  # of a plot, in pixels: narrower windows have fewer side by side
+_WRAPPED: dict[str, Any] = {"sizing_mode": "stretch_width", "styles": {"flex-wrap": "wrap"}}
 _LEGEND = {"border_line_color": None, "label_text_font": _FONT, "label_text_font_size": "11px"}
 
 
@@ -62,7 +64,7 @@ def _empty_plot(title: str, name: str, **options: Any) -> Plot:
         name=name,
         height=240,
         sizing_mode="stretch_width",
-        min_width=200,
+        min_width=_LEAST_WIDTH,
         tools="",
         toolbar_location=None,
         **options,
@@ -158,6 +160,35 @@ class _CausesPanel(_Bars):
             columns=[counts[cause] for cause in CAUSES],
             color=[LIGHT.cache if cause == "hit" else LIGHT.origin for cause in CAUSES],
             text=[words[cause] if counts[cause] else "0" for cause in CAUSES],
+        )
+
+
+class _DatasetsPanel(_Bars):
+    """How far each dataset is."""
+
+    def __init__(self) -> None:
+        super().__init__("Datasets", "hepcache-datasets", ("whole", "done", "failed", "text"))
+        self.figure.xaxis.formatter = NumeralTickFormatter(format="0 %")
+        self.figure.xaxis.axis_label = "chunks done, failed"
+        # What it says stands to the right of whole bars.
+        self.figure.x_range = Range1d(0, 1.6)
+        self.figure.xaxis.ticker = FixedTicker(ticks=[0, 0.25, 0.5, 0.75, 1])
+        self.bars("whole", LIGHT.bar, alpha=0.15)
+        self.bars("done", LIGHT.compute)
+        self.bars("failed", LIGHT.origin, left="done")
+        self.label("text", x=1)
+
+    def show(self, snapshot: Snapshot) -> None:
+        # Those that are on before those that are done.
+        views = sorted(snapshot.datasets, key=lambda view: (not view.left_s, view.dataset))
+        views = sorted(views[:_MOST_HOSTS], key=lambda view: view.dataset)
+        self.figure.height = 90 + 26 * max(len(views), 1)
+        self.fill(
+            [view.dataset for view in views],
+            whole=[1.0] * len(views),
+            done=[view.done / view.chunks for view in views],
+            failed=[(view.done + view.failed) / view.chunks for view in views],
+            text=[view.text for view in views],
         )
 
 
@@ -544,7 +575,7 @@ class Page:
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
-        above: list[Panel] = [_NumbersPanel(), _RunsPanel(), _ResidencyPanel()]
+        above: list[Panel] = [_NumbersPanel(), _RunsPanel(), _ResidencyPanel(), _DatasetsPanel()]
         sizes = _BytesPanel()
         hits = _HitRatioPanel()
         hits.figure.x_range = sizes.figure.x_range
@@ -554,8 +585,8 @@ class Page:
         self._shown: Snapshot | None = None
         self.root: Column = column(
             *(panel.figure for panel in above),
-            row(*(panel.figure for panel in first_row), sizing_mode="stretch_width"),
-            row(*(panel.figure for panel in second_row), sizing_mode="stretch_width"),
+            row(*(panel.figure for panel in first_row), **_WRAPPED),
+            row(*(panel.figure for panel in second_row), **_WRAPPED),
             sizing_mode="stretch_width",
             name="hepcache",
         )

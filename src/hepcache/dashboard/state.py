@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hepcache.display import seconds_text
 from hepcache.placement.identity import JobIdentity
 from hepcache.placement.residency import Residency
 from hepcache.scheduling.queues import Queued
@@ -232,6 +233,36 @@ class HostView:
 
 
 @dataclass(frozen=True, slots=True)
+class DatasetView:
+    """One dataset's part in the run.
+
+    ``chunks``, ``done``, ``failed``: chunks in all, those whose tasks have ended, and those that
+    failed for good. ``left_s``: in how many seconds the last worker that has some of them has
+    done all that waits there, as expected; 0 where nothing is left.
+    """
+
+    dataset: str
+    chunks: int
+    done: int
+    failed: int = 0
+    left_s: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """How far it is, in words.
+
+        >>> DatasetView("tt", 40, 10, failed=1, left_s=8.2).text
+        '10 of 40 chunks, at most 8.20 s left, 1 failed'
+        """
+        parts = [f"{self.done} of {self.chunks} chunks"]
+        if self.left_s:
+            parts.append(f"at most {seconds_text(self.left_s)} left")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """A run that is on, and what it waits for.
 
@@ -269,6 +300,7 @@ class Snapshot:
     ``run``: the run's id; ``""`` before the first.
     ``elapsed_s``: how long ago it began, or how long it took.
     ``runs``: all runs that are on, the oldest first.
+    ``datasets``: the run's datasets, by name.
     """
 
     run: str
@@ -284,6 +316,7 @@ class Snapshot:
     rates: Rates
     cost: float
     runs: tuple[RunView, ...] = ()
+    datasets: tuple[DatasetView, ...] = ()
 
     @property
     def events_per_s(self) -> float:
@@ -385,6 +418,29 @@ class RunProgress:
     def unfinished(self) -> Iterator[Queued]:
         """Return the tasks that are to be done."""
         return (task for name, task in self._tasks.items() if name not in self._done)
+
+    def datasets(self, left_s: Callable[[Queued], float]) -> tuple[DatasetView, ...]:
+        """Return how far each dataset is.
+
+        ``left_s``: in how many seconds a task that is to be done will have ended.
+        """
+        chunks, done, failed = Counter[str](), Counter[str](), Counter[str]()
+        left: defaultdict[str, float] = defaultdict(float)
+        for name, task in self._tasks.items():
+            of_task = Counter(task.datasets)
+            chunks += of_task
+            if name in self._done:
+                done += of_task
+            else:
+                ends_s = left_s(task)
+                for dataset in of_task:
+                    left[dataset] = max(left[dataset], ends_s)
+        for task, _ in self._failed.values():
+            failed += Counter(task.datasets)
+        return tuple(
+            DatasetView(name, chunks[name] + failed[name], done[name], failed[name], left[name])
+            for name in sorted(chunks | failed)
+        )
 
     def jobs(self) -> tuple[JobIdentity, ...]:
         """Return the identities of all chunks, each once, in order."""

@@ -338,6 +338,7 @@ class Dispatch:
                 tuple(identity(items[number]) for number in group),
                 owners[group[0]],
                 sum(seconds[number] for number in group),
+                datasets=tuple(items[number].dataset for number in group),
             )
             for group in groups
         ]

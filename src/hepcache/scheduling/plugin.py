@@ -25,6 +25,7 @@ from hepcache.scheduling.queues import Queued, Queues, Rank
 from hepcache.scheduling.rebalance import Rebalancer
 from hepcache.scheduling.task_keys import (
     ChunkKey,
+    dataset_of,
     duplicate_key,
     entries_of,
     identity_of,
@@ -494,7 +495,8 @@ class PlacementPlugin(SchedulerPlugin):
 def _alone(key: ChunkKey, owner: str) -> Queued:
     job = identity_of(key)
     jobs = () if job is None else (job,)
-    return Queued(key, jobs, owner, max(entries_of(key), 1) * _SECONDS_PER_ENTRY, guessed=True)
+    seconds = max(entries_of(key), 1) * _SECONDS_PER_ENTRY
+    return Queued(key, jobs, owner, seconds, guessed=True, datasets=(dataset_of(key),))
 
 
 async def dask_setup(scheduler: Any) -> None:

@@ -38,6 +38,7 @@ class Queued:
     number, which is the user's priority, before all others.
     ``guessed``: whether nothing was known, so that ``seconds`` says only how tasks compare.
     ``user``: whose task it is.
+    ``datasets``: the dataset of each chunk.
     """
 
     key: ChunkKey
@@ -47,6 +48,7 @@ class Queued:
     rank: Rank = ()
     guessed: bool = False
     user: str = ""
+    datasets: tuple[str, ...] = ()
 
     def ranked(self, rank: Rank, user: str) -> Queued:
         """Return the task with a rank among those of a user."""

@@ -66,6 +66,11 @@ def entries_of(key: ChunkKey) -> int:
     return key[5] - key[4]
 
 
+def dataset_of(key: ChunkKey) -> str:
+    """Return the dataset of a chunk, of a batch that of the first one."""
+    return key[6]
+
+
 def run_of(key: Any) -> str:
     """Return the id of the run of a chunk's task, of a merge, or of the processor's own."""
     return str(key[0]).rpartition("-")[2]

@@ -118,6 +118,12 @@ def test_values_are_read_off_the_page_while_a_run_is_on(
         agrees(page, record)
         assert page.data("hepcache-numbers")["origin_bytes"] == [0]
         page.wait_for("100 %")
+        page.wait_for(f"{FILES} of {FILES} chunks")
+        # In a narrow window the plots stand below each other, none wider than it.
+        browser.set_window_size(600, 980)
+        page.wait("return document.documentElement.scrollWidth <= window.innerWidth")
+        if PICTURES:
+            page.screenshot(tmp_path / "narrow.png")
         assert page.complaints() == []
 
 
