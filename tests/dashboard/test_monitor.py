@@ -14,7 +14,7 @@ from tornado.httpclient import AsyncHTTPClient
 
 from hepcache.dashboard import PATH, dask_setup
 from hepcache.dashboard.monitor import Monitor
-from hepcache.dashboard.state import FULL, READING, WAITING
+from hepcache.dashboard.state import FULL, READING, WAITING, DatasetView
 from hepcache.placement.identity import JobIdentity
 from hepcache.placement.residency import pack
 from hepcache.scheduling.client_requests import NAME, announce
@@ -77,7 +77,10 @@ class Scene:
         )  # fmt: skip
 
     def submit(self, owners: dict[int, str], run: str = RUN, function: Any = pass_gate) -> None:
-        tasks = [Queued(key(n, run), (job(n),), host, 1.0) for n, host in owners.items()]
+        tasks = [
+            Queued(key(n, run), (job(n),), host, 1.0, datasets=("tt",))
+            for n, host in owners.items()
+        ]
         announce(run, tasks, self.scheduler)
         keys = [one.key for one in tasks]
         self.futures += self.client.map(function, list(owners), key=keys, pure=False)
@@ -131,6 +134,9 @@ def test_a_run_is_followed_from_its_first_chunk_to_its_end() -> None:
             assert now.segments.cells[0, 0] == FULL
             assert now.segments.cells[1].tolist()[2:] == [READING, WAITING]
             assert set(now.hosts[1].ends_s) == {other.address}
+            (dataset,) = now.datasets
+            assert (dataset.dataset, dataset.chunks, dataset.done) == ("tt", 4, 1)
+            assert 0 < dataset.left_s <= now.hosts[1].ends_s[other.address]
 
             on.said["b"]["tally"] = {
                 **Tally().to_dict(), "chunks": 2, "events": 200, "origin_bytes": 5000,
@@ -153,6 +159,10 @@ def test_a_run_is_followed_from_its_first_chunk_to_its_end() -> None:
             on.submit({5: "a"}, run="ba9876543210")
             await on.until(lambda: on.monitor._run.run == "ba9876543210")
             assert on.monitor._look().tally.events == 0
+            # The page can go back to the last one.
+            last = on.monitor.earlier[RUN]
+            assert (last.is_over, last.chunks_done, last.tally.events) == (True, 4, 200)
+            assert last.datasets == (DatasetView("tt", 4, 4),)
 
     play(scene)
 

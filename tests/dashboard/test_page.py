@@ -34,6 +34,7 @@ def snapshot(hosts: int = 3, cells: int = 5) -> Snapshot:
 class FixedMonitor:
     def __init__(self, shown: Snapshot) -> None:
         self.shown = shown
+        self.earlier: dict[str, Snapshot] = {}
 
     def snapshot(self) -> Snapshot:
         return self.shown
@@ -106,6 +107,25 @@ def test_each_dataset_has_a_bar() -> None:
     names = doc.get_model_by_name("hepcache-datasets-source").data["name"]
     assert len(names) == 24
     assert names[-1] == "z"
+
+
+def test_an_earlier_run_can_be_chosen() -> None:
+    page, doc = page_of(snapshot())
+    select = doc.get_model_by_name("hepcache-select")
+    assert select.options == [("", "The latest run")]
+    old = replace(snapshot(), run="ffff00000000", chunks=77, is_over=True)
+    page._monitor.earlier[old.run] = old
+    page.update()
+    assert select.options[1] == ("ffff00000000", "Run ffff00: 77 chunks, 8.00 s, 75.0 % hits")
+    select.value = old.run
+    numbers = doc.get_model_by_name("hepcache-numbers")
+    assert numbers.data["run"] == ["ffff00000000"]
+    page.update()
+    assert numbers.data["chunks"] == [77]
+    # One that is too long ago gives way to the latest.
+    page._monitor.earlier.clear()
+    page.update()
+    assert (select.value, numbers.data["run"]) == ("", ["0123456789ab"])
 
 
 def test_only_what_is_new_is_sent() -> None:

@@ -50,6 +50,7 @@ class Monitor(SchedulerPlugin):
         self.history = History()
         self._run = RunProgress("", time.time(), Tally())
         self._runs: dict[str, RunProgress] = {}
+        self.earlier: dict[str, Snapshot] = {}  # as they were when the next run began
         self._snapshot: Snapshot | None = None
         self._made = 0.0
         self._took_s = 0.0
@@ -121,6 +122,10 @@ class Monitor(SchedulerPlugin):
         """Return a run's progress; a new run takes the page over."""
         if run not in self._runs:
             self._sample()
+            if self._run.run:
+                self.earlier[self._run.run] = self._look()
+                for old in list(self.earlier)[:-_RUNS]:
+                    del self.earlier[old]
             self._run = self._runs[run] = RunProgress(run, time.time(), self.counts.total)
             for old in list(self._runs)[:-_RUNS]:
                 del self._runs[old]

@@ -24,6 +24,7 @@ from bokeh.models import (
     NumeralTickFormatter,
     Plot,
     Range1d,
+    Select,
     Span,
 )
 from bokeh.plotting import figure
@@ -564,6 +565,16 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<table class="runs"><tr>{head}</tr>{body}</table>'
 
 
+_LATEST = "", "The latest run"
+
+
+def _run_text(snapshot: Snapshot) -> str:
+    ratio = snapshot.tally.hit_ratio
+    hits = "" if ratio is None else f", {ratio_text(ratio)} hits"
+    chunks = count_text(snapshot.chunks)
+    return f"Run {snapshot.run[:6]}: {chunks} chunks, {seconds_text(snapshot.elapsed_s)}{hits}"
+
+
 def _state(snapshot: Snapshot) -> str:
     if not snapshot.run:
         return "no run yet"
@@ -583,7 +594,10 @@ class Page:
         second_row: list[Panel] = [_LoadPanel(), _StealingPanel(), _TailPanel()]
         self._panels = [*above, *first_row, *second_row]
         self._shown: Snapshot | None = None
+        self._select = Select(options=[_LATEST], value="", name="hepcache-select", width=320)
+        self._select.on_change("value", lambda _name, _old, _new: self.update())
         self.root: Column = column(
+            self._select,
             *(panel.figure for panel in above),
             row(*(panel.figure for panel in first_row), **_WRAPPED),
             row(*(panel.figure for panel in second_row), **_WRAPPED),
@@ -594,7 +608,13 @@ class Page:
 
     def update(self) -> None:
         """Show the present state, unless it is shown already."""
-        snapshot = self._monitor.snapshot()
+        earlier = self._monitor.earlier
+        options = [_LATEST, *((run, _run_text(earlier[run])) for run in reversed(earlier))]
+        if self._select.options != options:
+            self._select.options = options
+        if self._select.value and self._select.value not in earlier:
+            self._select.value = ""
+        snapshot = earlier.get(self._select.value) or self._monitor.snapshot()
         if snapshot is self._shown:
             return
         self._shown = snapshot

@@ -82,6 +82,11 @@ class BokehPage:
             lambda _: words in self.text(), f"{words!r} is not on the page"
         )
 
+    def choose(self, name: str, value: str) -> None:
+        """Set what a widget has, as a user who chooses it does."""
+        script = "Bokeh.documents[0].get_model_by_name(arguments[0]).value = arguments[1]"
+        self._browser.execute_script(script, name, value)
+
     def links(self) -> list[str]:
         """Return where the page's links lead."""
         script = "return Array.from(document.links, (one) => one.getAttribute('href'))"

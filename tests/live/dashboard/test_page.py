@@ -119,6 +119,11 @@ def test_values_are_read_off_the_page_while_a_run_is_on(
         assert page.data("hepcache-numbers")["origin_bytes"] == [0]
         page.wait_for("100 %")
         page.wait_for(f"{FILES} of {FILES} chunks")
+        # The first run can be looked at again.
+        page.choose("hepcache-select", cold.ended().run)
+        page.wait_for(f"{FILES // 2} of {FILES // 2} chunks")
+        page.choose("hepcache-select", "")
+        page.wait_for(f"{FILES} of {FILES} chunks")
         # In a narrow window the plots stand below each other, none wider than it.
         browser.set_window_size(600, 980)
         page.wait("return document.documentElement.scrollWidth <= window.innerWidth")
