@@ -40,6 +40,7 @@ from hepcache.process.reuse import (
 )
 from hepcache.process.run_history import RunHistory
 from hepcache.process.worker_state import worker_state
+from hepcache.process.worker_watch import watched_workers
 from hepcache.report.outcomes import MissingChunk, OverdueChunk, overdue_text
 from hepcache.results.stored_result import Range, StoredResult
 from hepcache.scheduling.client_requests import (
@@ -427,8 +428,9 @@ class Dispatch:
         """
         self._progress = progress
         self._completed = as_completed([self._futures[name] for name in self._chunks])
-        self._settle(self._follow(progress, self._completed), progress)
-        result = self._reduced(progress)
+        with watched_workers(self._client):
+            self._settle(self._follow(progress, self._completed), progress)
+            result = self._reduced(progress)
         for task in list(self._overdue):
             self._end_overdue(task)
         return result
