@@ -490,7 +490,7 @@ class _NumbersPanel:
             "events per second": count_text(snapshot.events_per_s),
             "hit ratio": "-" if ratio is None else ratio_text(ratio),
             "from caches": bytes_text(snapshot.tally.cache_bytes),
-            "from the origin, compressed": bytes_text(snapshot.tally.origin_bytes),
+            "origin, compressed": bytes_text(snapshot.tally.origin_bytes),
             "chunks stolen": count_text(stolen),
             "tail" if snapshot.is_over else "expected tail": seconds_text(snapshot.tail_s),
             "this page, of a core": f"{100 * snapshot.cost:.1f} %",

@@ -73,12 +73,18 @@ def number(name: str) -> str:
     return f"Bokeh.documents[0].get_model_by_name('hepcache-numbers').data.{name}[0]"
 
 
+def dataset(chunks: int) -> str:
+    """Return the question whether the bar of the dataset says that all chunks are done."""
+    source = "Bokeh.documents[0].get_model_by_name('hepcache-datasets-source')"
+    return f"{source}.data.text[0] == '{chunks} of {chunks} chunks'"
+
+
 @pytest.mark.timeout(400)
 def test_values_are_read_off_the_page_while_a_run_is_on(
     driver: str, cluster: LocalCluster, files: list[str], tmp_path: Path
 ) -> None:
     url = cluster.dashboard_link.replace("/status", "/hepcache")
-    with chromium(tmp_path / "profile", driver=driver, size=(1400, 980)) as browser:
+    with chromium(tmp_path / "profile", driver=driver, size=(1400, 1160)) as browser:
         page = BokehPage(browser, url)
         assert "hepcache" in page.links()
         page.wait_for("no run yet")
@@ -118,12 +124,12 @@ def test_values_are_read_off_the_page_while_a_run_is_on(
         agrees(page, record)
         assert page.data("hepcache-numbers")["origin_bytes"] == [0]
         page.wait_for("100 %")
-        page.wait_for(f"{FILES} of {FILES} chunks")
+        page.wait(f"return {dataset(FILES)}")
         # The first run can be looked at again.
         page.choose("hepcache-select", cold.ended().run)
-        page.wait_for(f"{FILES // 2} of {FILES // 2} chunks")
+        page.wait(f"return {dataset(FILES // 2)}")
         page.choose("hepcache-select", "")
-        page.wait_for(f"{FILES} of {FILES} chunks")
+        page.wait(f"return {dataset(FILES)}")
         # In a narrow window the plots stand below each other, none wider than it.
         browser.set_window_size(600, 980)
         page.wait("return document.documentElement.scrollWidth <= window.innerWidth")
