@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hepcache.cache.access_log import Totals, read_totals
 from hepcache.cache.admin import caches_below
+from hepcache.cache.disk.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def metrics_of(directories: Iterable[str]) -> list[Metric]:
     for path in _caches(directories):
         with suppress(OSError, ValueError):
             owner = user_name(path.stat().st_uid)
-            found, shares = read_totals(path / "ledger")
+            found, shares = read_totals(Layout(path).access_log)
             totals[owner] += found
             used.update({user_name(uid): nbytes for uid, nbytes in shares.items()})
     return list(_metrics(totals, used))
