@@ -14,7 +14,7 @@ import typer
 from hepcache.cli.options import Json, told
 
 if TYPE_CHECKING:
-    from hepcache.eventstore import Ingested, Store
+    from hepcache.eventstore import Store
 
 store = typer.Typer(
     help="Datasets, runs, subruns, events and products, addressed directly.", no_args_is_help=True
@@ -94,6 +94,7 @@ def ingest(
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
     from contextlib import ExitStack
+    from itertools import count
 
     from hepcache.eventstore import connect, file_format
     from hepcache.eventstore import ingest as ingest_files
@@ -101,14 +102,15 @@ def ingest(
 
     kind = file_format(files)
     patterns = include or ["*"], exclude or []
-    count = jobs or usable_cores()
+    processes = jobs or usable_cores()
     several = len(files) > 1 or kind.parts(str(files[0]), *patterns) > 1
     with ExitStack() as stack:
         opened = stack.enter_context(connect(url))
         executor = None
-        if count > 1 and several and not url.startswith("mem:"):
+        if processes > 1 and several and not url.startswith("mem:"):
             context = multiprocessing.get_context("spawn")
-            executor = stack.enter_context(ProcessPoolExecutor(count, mp_context=context))
+            executor = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context))
+        show, ended = stack.enter_context(_progress("files", len(files))), count(1)
         done = ingest_files(
             opened,
             dataset,
@@ -117,7 +119,7 @@ def ingest(
             exclude=patterns[1],
             kind=kind,
             executor=executor,
-            progress=stack.enter_context(_progress(len(files))),
+            progress=lambda _: show(next(ended), len(files)),
         )
     if json:
         typer.echo(jsonlib.dumps({"files": [asdict(ingested) for ingested in done]}))
@@ -130,14 +132,15 @@ def ingest(
 
 
 @contextmanager
-def _progress(files: int) -> Iterator[Callable[[Ingested], None]]:
+def _progress(text: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar; what it yields is called with how many are done, and how many there are."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("files"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("files", total=files)
-        yield lambda _: shown.advance(task)
+        task = shown.add_task(text, total=total)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
 Url = Annotated[
@@ -284,7 +287,7 @@ def backup(url: Url, place: Backup, json: Json = False) -> None:
     from hepcache.display import bytes_text
     from hepcache.eventstore import back_up
 
-    with _opened(url) as opened, _shards("Copying shards") as progress:
+    with _opened(url) as opened, _progress("Copying shards") as progress:
         made = back_up(opened, place, progress=progress)
     new = bytes_text(made.new_bytes)
     told(asdict(made), f"{_backup_text(made)} in {place}, {new} of them new", json=json)
@@ -299,7 +302,7 @@ def restore(
     """Make a store of a backup; it appears when everything is there and whole."""
     from hepcache.eventstore import restore as bring_back
 
-    with _shards("Restoring shards") as progress:
+    with _progress("Restoring shards") as progress:
         made = bring_back(place, directory, progress=progress)
     told(asdict(made), f"{_backup_text(made)} restored to {directory}", json=json)
 
@@ -308,17 +311,6 @@ def _backup_text(made: Any) -> str:
     from hepcache.display import bytes_text, count_text
 
     return f"{made.shards} shards, {count_text(made.items)} keys, {bytes_text(made.nbytes)}"
-
-
-@contextmanager
-def _shards(text: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(text, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
 @store.command()
