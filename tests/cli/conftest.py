@@ -5,8 +5,11 @@ from pathlib import Path
 
 import dask
 import pytest
+import uproot
+from tests.formats.conftest import write_mixed_tree
 
 from hepcache.cli import main
+from hepcache.clusters import LocalCluster
 
 
 class Hepcache:
@@ -39,3 +42,19 @@ def hepcache(
     monkeypatch.setattr("hepcache.cli.options.METHOD", {})
     with dask.config.set({"hepcache.catalogue": str(tmp_path / "c.sqlite")}):
         yield Hepcache(capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory of four files of a small tree."""
+    directory = tmp_path_factory.mktemp("data")
+    for number in range(4):
+        write_mixed_tree(directory / f"{number}.root", uproot.ZSTD(1))
+    return directory
+
+
+@pytest.fixture
+def cluster(shared_cluster: LocalCluster) -> LocalCluster:
+    """Return the cluster of the test's module, its caches empty."""
+    shared_cluster.clear_caches()
+    return shared_cluster

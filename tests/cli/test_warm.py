@@ -13,7 +13,6 @@ import pytest
 import uproot
 from coffea.nanoevents import BaseSchema
 from tests.cli.conftest import Hepcache
-from tests.formats.conftest import write_mixed_tree
 
 from hepcache.api import analyse, choose_columns
 from hepcache.clusters import LocalCluster
@@ -23,24 +22,9 @@ from hepcache.report.summary import summarise
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("data")
-    for number in range(4):
-        write_mixed_tree(directory / f"{number}.root", uproot.ZSTD(1))
-    return directory
-
-
-@pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster(hosts=2, cache_directory=tmp_path_factory.mktemp("caches")) as made:
         yield made
-
-
-@pytest.fixture
-def cluster(shared_cluster: LocalCluster) -> LocalCluster:
-    """Return two hosts, cold."""
-    shared_cluster.clear_caches()
-    return shared_cluster
 
 
 def jets(events: ak.Array) -> dict[str, float]:

@@ -12,7 +12,6 @@ import uproot
 from coffea import processor as coffea
 from coffea.nanoevents import BaseSchema
 from tests.cli.conftest import Hepcache
-from tests.formats.conftest import write_mixed_tree
 
 from hepcache import Executor, Runner
 from hepcache.api import derived_maker, warm
@@ -69,14 +68,6 @@ class Processor(ProcessorABC):
 """
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("data")
-    for number in range(4):
-        write_mixed_tree(directory / f"{number}.root", uproot.ZSTD(1))
-    return directory
-
-
 @pytest.fixture
 def fileset(data: Path, tmp_path: Path) -> Path:
     files = sorted(map(str, data.glob("*.root")))
@@ -90,15 +81,9 @@ def fileset(data: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    # Of two hosts, a busy one would be helped by the other, which computes.
     with LocalCluster(hosts=1, cache_directory=tmp_path_factory.mktemp("caches")) as made:
         yield made
-
-
-@pytest.fixture
-def cluster(shared_cluster: LocalCluster) -> LocalCluster:
-    """Return a host, cold; of two, a busy one would be helped by the other, which computes."""
-    shared_cluster.clear_caches()
-    return shared_cluster
 
 
 @pytest.fixture
