@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from hepcache.telemetry import MountUse
 
@@ -316,11 +316,10 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
     >>> mount_of("/data/a.root", mounts).filesystem
     'ext4'
     """
-    place = PurePosixPath(path)
     best = None
     for mount in mounts:
         # Of two mounts on one place, the later one hides the other.
-        if place.is_relative_to(mount.mount_point) and (
+        if f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/") and (
             best is None or len(mount.mount_point) >= len(best.mount_point)
         ):
             best = mount
