@@ -55,10 +55,12 @@ class Counting(compat.ProcessorABC):
 Run = Callable[..., tuple[Any, RunRecord]]
 
 
-@pytest.fixture(params=["iterative", "cluster"])
-def run(request: pytest.FixtureRequest) -> Run:
+@pytest.fixture(params=["iterative", "cluster", "cluster by tasks"])
+def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Return a function that runs a processor with results reused, and gives the record too."""
-    if request.param == "cluster":
+    if request.param != "iterative":
+        if request.param == "cluster by tasks":  # as runs of many chunks load what is stored
+            monkeypatch.setattr("hepcache.process.dispatch._ANSWERED", 0)
         client = request.getfixturevalue("hepcache_client")
         executor: Any = compat.DaskExecutor(client=client, status=False, retries=0)
         client.run(forget)
@@ -101,6 +103,27 @@ def test_the_same_run_again_computes_nothing(run: Run, fileset: dict[str, Any]) 
     assert second.complete
     assert sum(chunk.origin_bytes + chunk.cache_bytes for chunk in second.chunks) == 0
     assert run(fileset, Counting(), results="compute")[0] == expected
+
+
+def tasks_moved(dask_scheduler: Any = None) -> int:
+    return int(dask_scheduler.transition_counter)
+
+
+def test_a_short_run_of_which_all_is_stored_sends_no_task(
+    hepcache_client: Client, fileset: dict[str, Any]
+) -> None:
+    executor = compat.DaskExecutor(client=hepcache_client, status=False, retries=0)
+    runner = compat.Runner(executor, schema=BaseSchema, chunksize=10, results="reuse")
+    hepcache_client.run(clear_results)
+    expected = runner(fileset, Counting(4))
+    wait_until_added_up(hepcache_client)
+    before = hepcache_client.run_on_scheduler(tasks_moved)
+    assert runner(fileset, Counting(4)) == expected
+    assert hepcache_client.run_on_scheduler(tasks_moved) == before
+    assert runner.run_record is not None
+    assert outcomes(runner.run_record) == (0, 40)
+    # Nothing is left of it in what is asked next.
+    assert runner(fileset, Counting(5)) != expected
 
 
 def clear_results() -> None:
@@ -447,7 +470,7 @@ def test_divisible_chunks_are_not_reused(run: Run, fileset: dict[str, Any]) -> N
 def test_damaged_results_are_computed_again(
     request: pytest.FixtureRequest, run: Run, fileset: dict[str, Any]
 ) -> None:
-    on_cluster = request.node.callspec.params["run"] == "cluster"
+    on_cluster = request.node.callspec.params["run"] != "iterative"
     if on_cluster:
         client = request.getfixturevalue("hepcache_client")
         client.run(clear_results)

@@ -67,6 +67,7 @@ _CLOSING_S = 5.0  # the scheduler may be gone, and what counts is done
 _REPORT_S = 0.3
 # Results of a short run, which its client adds up itself: merges would wait on busy workers.
 _FEW, _LITTLE_BYTES = 64, 4_000_000
+_ANSWERED = 64  # chunks of a run whose stored results hosts add up when they are asked
 _MERGED = 1 / 8  # of a worker's memory, which the inputs of the merges of all its threads may take
 # How a merge fails whose inputs were lost with a worker, and could not be made again.
 _LOST = (KilledWorker, LostResultsError, ChunkError)
@@ -231,6 +232,7 @@ class Dispatch:
 
     ``divisible``: whether the last chunks may be cut.
     ``collects``: exceptions of chunks that don't end the run: such chunks are in ``failed``.
+    ``heavy``: submits what all tasks take beside their chunks, once there are any.
     ``reuse``: what stored results are known by, where they shall be taken.
     ``user``: whose run it is; ``None`` for the setting's.
     """
@@ -240,7 +242,7 @@ class Dispatch:
         client: Client,
         run: str,
         function: BatchFunction,
-        heavy: Future | None,
+        heavy: Callable[[], Future] | None,
         history: RunHistory,
         *,
         priority: int,
@@ -254,22 +256,25 @@ class Dispatch:
         self._client = client
         self._run = run
         self._function = function
-        self._heavy = heavy
+        self._submit_heavy = heavy
+        self._heavy: Future | None = None
         self._history = history
         self._priority = priority
         self._retries = retries
         self._tree = MergeTree[Future](fan_in)
         self._rounds = self._sent = self._result_bytes = 0
+        self._on_cluster = False
         self._collects = collects
         self._reuse = reuse
         self._user = settings().user if user is None else user
         self._wanted: Wanted | None = None
         self._scattered = 0  # results that were stored or loaded
+        self._sums: list[tuple[Any, tuple[Chunk, ...]]] = []  # that hosts answered with
         self._attempts = Counter[WorkItem]()
         self._divisible = divisible
         self._pairs = SpeculativePairs[Hashable]()
         # What was sent and not merged yet: results that were leave the workers' memory.
-        self._futures: dict[Hashable, Future] = {} if heavy is None else {heavy.key: heavy}
+        self._futures: dict[Hashable, Future] = {}
         # Those of them that add up to what is done, each chunk once; other threads look at them.
         self._done: dict[Hashable, Future] = {}
         self._guard = threading.RLock()
@@ -290,8 +295,9 @@ class Dispatch:
 
     @property
     def chunks(self) -> list[WorkItem]:
-        """The chunks that were sent and not merged yet."""
-        return [item for chunks in self._chunks.values() for item in chunks]
+        """The chunks that were sent, or whose stored results came, and not merged yet."""
+        sent = [*(chunks for _, chunks in self._sums), *self._chunks.values()]
+        return [item for chunks in sent for item in chunks]
 
     def send(self, items: Sequence[WorkItem]) -> None:
         """Load what is stored of the run; plan all other chunks and submit them."""
@@ -304,6 +310,7 @@ class Dispatch:
         self._scattered += len(items)
         keys = task_keys(self._run, items)
         seconds = self._expected(items)
+        self._on_cluster = True
         owners, threads = self._client.run_on_scheduler(
             plan_run,
             run=self._run,
@@ -366,20 +373,38 @@ class Dispatch:
         self, wanted: Wanted, reuse: Reuse, lost: set[tuple[str, tuple[Range, ...]]]
     ) -> list[StoredResult]:
         """Let hosts load what they have stored, but for what is lost; return what was loaded."""
+        # Hosts add up what is little when they are asked: a task takes longer than its work.
+        few = len(wanted.chunks) <= _ANSWERED and not self._function.by_dataset
         asked = ask_hosts(
-            self._client, stored_results, within_s=_LISTING_S, work=reuse.work.digest
+            self._client,
+            stored_results,
+            within_s=_LISTING_S,
+            reuse=reuse,
+            chunks=wanted.chunks if few else (),
+            limit_bytes=_LITTLE_BYTES,
+            compression=self._function.compression,
         )
-        host_of = {id(result): host for host, (_, _, found) in asked.items() for result in found}
+        host_of = {
+            id(result): host for host, (_, _, held) in asked.items() for result in held.stored
+        }
         chosen = wanted.chosen(
             result
-            for _, _, found in asked.values()
-            for result in found
+            for _, _, held in asked.values()
+            for result in held.stored
             if (result.part, result.ranges) not in lost
         )
         held = defaultdict[tuple[str, str], list[StoredResult]](list)
         for result in chosen:
             dataset = wanted.chunks_of(result)[0].dataset if self._function.by_dataset else ""
             held[host_of[id(result)], dataset].append(result)
+        loaded = list[StoredResult]()
+        for (host, dataset), results in list(held.items()):
+            answer = asked[host][2]
+            # Of chunks that several hosts hold, each may have added up its own.
+            if answer.summed is not None and set(answer.added) == set(results):
+                chunks = [chunk for result in results for chunk in wanted.chunks_of(result)]
+                self._sums.append((answer.summed, tuple(chunks)))
+                loaded += held.pop((host, dataset))
         groups = [
             (host, group)
             for (host, _), results in held.items()
@@ -389,7 +414,6 @@ class Dispatch:
             self._submit_loading(group, wanted, reuse, asked[host][0]) for host, group in groups
         ]
         wait(futures)
-        loaded = list[StoredResult]()
         for (_, group), future in zip(groups, futures, strict=True):
             error = _error(future)
             if error is None:
@@ -406,6 +430,7 @@ class Dispatch:
         self, results: Sequence[StoredResult], wanted: Wanted, reuse: Reuse, workers: Sequence[str]
     ) -> Future:
         chunks = [chunk for result in results for chunk in wanted.chunks_of(result)]
+        self._on_cluster = True
         future = self._client.submit(
             LoadFunction(self._function.compression, reuse.savemetrics, self._function.by_dataset),
             results,
@@ -428,9 +453,15 @@ class Dispatch:
         """
         self._progress = progress
         self._completed = as_completed([self._futures[name] for name in self._chunks])
+        for _, chunks in self._sums:
+            progress.done(chunks)
+            self.progress = self.progress.with_ended(chunks)
         with watched_workers(self._client):
             self._settle(self._follow(progress, self._completed), progress)
             result = self._reduced(progress)
+        if self._sums:
+            results = [*(result for result, _ in self._sums), *([result] if result else [])]
+            result = merge_results(results, None)
         for task in list(self._overdue):
             self._end_overdue(task)
         return result
@@ -477,7 +508,7 @@ class Dispatch:
             future.release()
         self._futures.clear()
         self._chunks.clear()
-        if self._client.status != "running":
+        if self._client.status != "running" or not self._on_cluster:
             return  # there is no scheduler that could have anything of it
         try:
             self._client.run_on_scheduler(
@@ -658,13 +689,14 @@ class Dispatch:
         with self._guard:
             # Futures of our own: the run may release its own meanwhile.
             held = [Future(key, self._client) for key in self._done]
-        if not held:
+        results = [result for result, _ in self._sums]
+        if not held and not results:
             return None
         end = time.monotonic() + _MERGING_S
         while any(future.status == "pending" for future in held) and time.monotonic() < end:
             time.sleep(_POLL_S)
         ready = [future for future in held if future.status == "finished"]
-        results = self._client.gather(ready, errors="skip")
+        results += self._client.gather(ready, errors="skip")
         return accumulate(decompress(result) for result in results)
 
     def _collect(self, item: WorkItem, error: BaseException) -> None:
@@ -740,7 +772,10 @@ class Dispatch:
         self._sent += len(groups)
         batches = [Batch(group) for group in groups]
         arguments: list[Any] = [batches]
-        if self._heavy is not None:
+        if self._submit_heavy is not None:
+            if self._heavy is None:
+                self._heavy = self._submit_heavy()
+                self._futures[self._heavy.key] = self._heavy
             arguments.append([self._heavy] * len(batches))
         futures = self._client.map(
             self._function,

@@ -10,8 +10,10 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any, overload
 
+import cloudpickle
+import lz4.frame
 from coffea.processor import accumulate
-from distributed import Client, get_client
+from distributed import Client, Future, get_client
 
 from hepcache.credentials import without_credentials
 from hepcache.errors import ClusterError
@@ -140,6 +142,21 @@ def _place(item: WorkItem) -> tuple[str, str, str, int, int]:
     return item.dataset, path, item.treename, item.entrystart, item.entrystop
 
 
+@dataclass(frozen=True)
+class CompressedLater:
+    """A processor that is pickled, and compressed by LZ4, when it is sent to workers, if ever."""
+
+    processor: Any
+    level: int
+
+    def compressed(self) -> bytes:
+        """Return its pickle, compressed."""
+        data: bytes = lz4.frame.compress(
+            cloudpickle.dumps(self.processor), compression_level=self.level
+        )
+        return data
+
+
 class GivenOrCurrentClient:
     """An executor's client: the one that it was given, or else the one that is in force."""
 
@@ -228,23 +245,27 @@ class Executor(DaskExecutor):
         Ctrl-C and cancelling end it with what was done; 0 stands for nothing that did.
         """
         run = uuids.uuid4().hex[:RUN_DIGITS]
-        scheduler, heavy = client.scheduler.address, None
-        if self.heavy_input is not None:
+        scheduler = client.scheduler.address
+
+        def heavy() -> Future:
+            given = self.heavy_input
+            value = given.compressed() if isinstance(given, CompressedLater) else given
             # A group of its own: of a large group Dask sends no more than workers have threads.
             key = f"hepcache-processor-{run}", 0
-            heavy = client.submit(_same, self.heavy_input, key=key, priority=self.priority)
+            return client.submit(_same, value, key=key, priority=self.priority)
+
         dispatch = Dispatch(
             client,
             run,
             BatchFunction(
                 function,
                 self.compression,
-                heavy is not None,
+                self.heavy_input is not None,
                 run,
                 topic_of(client.id),
                 by_dataset=self.watch is not None,
             ),
-            heavy,
+            None if self.heavy_input is None else heavy,
             RunHistory() if self.history is None else self.history,
             priority=self.priority,
             retries=self.retries,

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
@@ -27,7 +27,7 @@ from hepcache.results.opened_files import digest_since, files_of_chunk, opened_f
 from hepcache.results.stored_result import Range, StoredResult, disjoint
 from hepcache.settings import settings
 from hepcache.telemetry import ChunkRecord
-from hepcache.upstream.coffea import WorkItem
+from hepcache.upstream.coffea import WorkItem, compress
 
 _OTHER_CODE = "a worker runs other code than the client: restart the workers, or ship the module"
 _CHANGED = (
@@ -117,6 +117,11 @@ class Wanted:
                 self._chunks[key] = item
 
     @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """Those that stored results can be known for."""
+        return tuple(self._chunks.values())
+
+    @property
     def parts(self) -> set[str]:
         """What the chunks belong to."""
         return {part for part, _ in self._chunks}
@@ -160,11 +165,52 @@ class Wanted:
         return [*(chunk for key, chunk in self._chunks.items() if key not in held), *self.unknown]
 
 
-async def stored_results(work: str) -> list[StoredResult]:
-    """Return what this host has stored of some work; for ``Client.run``."""
+@dataclass(frozen=True)
+class Held:
+    """What a host has stored of some work.
+
+    ``summed``: what the results in ``added`` add up to, compressed; ``None`` where the host
+    added none up.
+    """
+
+    stored: list[StoredResult]
+    added: list[StoredResult] = field(default_factory=list)
+    summed: Any = None
+
+
+async def stored_results(
+    reuse: Reuse, chunks: Sequence[Chunk], limit_bytes: int, compression: int | None
+) -> Held:
+    """Return what this host has stored of some work; for ``Client.run``.
+
+    ``chunks``: those whose results it shall add up, unless they take more than ``limit_bytes``.
+    """
     # What it says is there shall be there when it is loaded.
     await asyncio.to_thread(worker_state().pause_compaction)
-    return worker_state().results.stored(work)
+    stored = worker_state().results.stored(reuse.work.digest)
+    if not chunks or not stored:
+        return Held(stored)
+    return await asyncio.to_thread(_summed, stored, chunks, reuse, limit_bytes, compression)
+
+
+def _summed(
+    stored: list[StoredResult],
+    chunks: Sequence[Chunk],
+    reuse: Reuse,
+    limit_bytes: int,
+    compression: int | None,
+) -> Held:
+    """Return what a host has stored, and what it adds up to where that is little."""
+    wanted = Wanted(chunks)
+    added = wanted.chosen(stored)
+    if not added or sum(result.nbytes for result in added) > limit_bytes:
+        return Held(stored)
+    held = [chunk for result in added for chunk in wanted.chunks_of(result)]
+    try:
+        found = load_results(added, held, savemetrics=reuse.savemetrics)
+    except Exception:
+        return Held(stored)  # a task loads them in its turn, and says what is wrong
+    return Held(stored, added, compress(found, compression))
 
 
 def load_results(

@@ -7,14 +7,14 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 from uuid import UUID, uuid4
 
-import cloudpickle
-import lz4.frame
 from coffea.processor import Err, Ok, ProcessorABC, accumulate
 from uproot.exceptions import KeyInFileError
 
@@ -53,6 +53,7 @@ from hepcache.process.executor import (
     CLUSTER_RUN,
     INTERRUPTIONS,
     ClusterRun,
+    CompressedLater,
     Executor,
     client_in_force,
     current_client,
@@ -671,11 +672,18 @@ class Runner(CoffeaRunner):
         before = self._completing
         began, clock = time.time(), time.perf_counter()
         self._not_stored, self._iteritems_options = "", iteritems_options
-        kernels = looks(self.executor)
         work = work_name(processor, self.schema)
-        history = self._ask(lambda catalogue: RunHistory.load(catalogue, work))
-        self._known_calls = self._find_known_calls()
-        chunks = find_chunks()
+        with ThreadPoolExecutor(1) as pool:
+            # The workers answer while the catalogue is read.
+            looking = pool.submit(copy_context().run, looks, self.executor)
+            history, self._known_calls = self._ask(
+                lambda catalogue: (
+                    RunHistory.load(catalogue, work),
+                    self._find_known_calls(catalogue),
+                )
+            )
+            chunks = find_chunks()
+            kernels = looking.result()
         if not chunks and (self.use_dataframes or not (before or self._unopened.missing)):
             raise no_result(0, (), (), self._unopened)
         out: Any = None
@@ -798,9 +806,8 @@ class Runner(CoffeaRunner):
         options: dict[str, Any] = {"unit": "chunk", "function_name": type(processor).__name__}
         work = self._work(processor, uproot_options, iteritems_options)
         if self.processor_compression is not None:
-            processor = lz4.frame.compress(
-                cloudpickle.dumps(processor), compression_level=self.processor_compression
-            )
+            later = CompressedLater(processor, self.processor_compression)
+            processor = later if isinstance(self.executor, Executor) else later.compressed()
         skips = self._skip_kinds()
         collects: tuple[type[BaseException], ...] = ()
         if self.failures == "collect":
@@ -885,11 +892,11 @@ class Runner(CoffeaRunner):
             if self.remember:
                 note_run(catalogue, record, self._kept_calls())
 
-    def _find_known_calls(self) -> frozenset[tuple[str, str]] | None:
+    def _find_known_calls(self, catalogue: Catalogue) -> frozenset[tuple[str, str]] | None:
         """Return datasets and names of the derived columns whose calls are kept already."""
         if not self.remember or self.use_dataframes:
             return None
-        last = self._ask(last_run)
+        last = last_run(catalogue)
         if last is None or not has_calls(calls_directory()):
             return frozenset()
         return frozenset(
