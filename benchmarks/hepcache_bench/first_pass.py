@@ -33,6 +33,8 @@ from hepcache.errors import ClusterError
 from hepcache.formats.registry import examine, forget_sources, open_source
 from hepcache.formats.source import TreeRef
 from hepcache.process.forms import FormCache
+from hepcache_bench.hot_memory import peak_bytes
+from hepcache_bench.many_files import measure_files
 from hepcache_bench.skim import measure_skim
 
 __all__ = ["FirstPassPlan", "measure_first_passes"]
@@ -55,6 +57,8 @@ class FirstPassPlan:
         Events of the samples in other compressions, and as an RNTuple, which have those only.
     rounds
         Interleaved runs, of which medians are taken; of the other samples there is one.
+    catalogued
+        Files that nobody knows, of which each takes a megabyte.
     skim_columns, skim_events
         Columns and events of the skim; coffea takes four minutes for 1491 columns.
     """
@@ -65,13 +69,14 @@ class FirstPassPlan:
     all_branches: bool = True
     other_events: int = 50_000
     rounds: int = 3
+    catalogued: int = 1000
     skim_columns: int = 1000
     skim_events: int = 1000
 
 
 @dataclass(slots=True)
 class _Sample:
-    """Files in one compression, and the seconds that each reader took."""
+    """Files in one compression, and each reader's seconds and its workers' peak memory."""
 
     name: str
     paths: list[str]
@@ -79,6 +84,7 @@ class _Sample:
     chunk: int
     rounds: int
     walls: dict[str, list[float]] = field(default_factory=dict)
+    peaks: dict[str, list[int]] = field(default_factory=dict)
     outputs: set[str] = field(default_factory=set)
 
     def median(self, reader: str) -> float:
@@ -95,7 +101,9 @@ def measure_first_passes(
     the imports. ``uproot_cold``: uproot's over hepcache's. ``ntuple_over_floor``: the first of
     these of the RNTuple. ``opening_new_s`` and
     ``opening_known_s``: seconds that a file costs before its first basket. ``coffea_skim``:
-    coffea's over hepcache's of the skim.
+    coffea's over hepcache's of the skim. ``peak_memory``: the largest worker's with hepcache over
+    that with coffea and its buffer cache. For the others see
+    :func:`hepcache_bench.many_files.measure_files`.
     """
     samples = [_made(plan, "zstd:5", scratch)]
     samples += [_made(plan, name, scratch) for name in _OTHERS]
@@ -110,6 +118,7 @@ def measure_first_passes(
             "reader": reader,
             "wall_s": sample.median(reader),
             "events_per_s": sample.events / sample.median(reader),
+            **({"worker_peak_bytes": max(peaks)} if (peaks := sample.peaks.get(reader)) else {}),
         }
         for sample in samples
         for reader in sample.walls
@@ -120,6 +129,8 @@ def measure_first_passes(
         {"origin": "local, opening", "reader": f"{kind} branch list", "wall_s": wall_s}
         for kind, wall_s in openings.items()
     ]
+    many, many_ratios = measure_files(plan.catalogued, scratch)
+    rows += many
     skims = measure_skim(plan.skim_columns, plan.skim_events, scratch / "skim")
     rows += skims
     skim_s = {row["reader"]: row["wall_s"] for row in skims}
@@ -129,6 +140,8 @@ def measure_first_passes(
         "coffea_cold": main.median("coffea, new workers") / main.median("hepcache, new workers"),
         "uproot_cold": main.median("uproot") / main.median("hepcache"),
         "ntuple_over_floor": samples[-1].median("hepcache") / samples[-1].median("floor"),
+        "peak_memory": max(main.peaks["hepcache, new workers"]) / max(main.peaks[_BUFFERED]),
+        **many_ratios,
         **{f"opening_{kind}_s": wall_s for kind, wall_s in openings.items()},
     }
     return rows, ratios
@@ -183,11 +196,13 @@ def _measure(sample: _Sample, scratch: Path) -> None:
             _note(sample, "uproot", lambda: _run_uproot(sample.paths))
             cluster.clear_caches()
             _note(sample, "hepcache", lambda: _run_ours(client, sample), scratch)
-            for reader, run in (("coffea", _run_coffea), ("hepcache", _run_ours)):
+            for reader, run in _NEW_WORKERS.items():
                 cluster.clear_caches()
                 client.restart()
                 client.run(_import_all)
-                _note(sample, f"{reader}, new workers", partial(run, client, sample), scratch)
+                _note(sample, reader, partial(run, client, sample), scratch)
+                peaks = client.run(peak_bytes).values()
+                sample.peaks.setdefault(reader, []).append(max(peaks))
     cores = os.cpu_count() or 1
     sample.walls["floor"] = [wall_s / cores for wall_s in sample.walls["floor"]]
 
@@ -339,12 +354,27 @@ def _run_uproot(paths: Sequence[str]) -> int:
     return values
 
 
-def _run_coffea(client: Any, sample: _Sample) -> Any:
+def _run_coffea(client: Any, sample: _Sample, **options: Any) -> Any:
     from coffea.processor import Runner
 
     from hepcache_bench.contenders import StockExecutor
 
-    return _ran(Runner, StockExecutor(client=client, status=False), sample)
+    return _ran(Runner, StockExecutor(client=client, status=False), sample, **options)
+
+
+def _run_buffered(client: Any, sample: _Sample) -> Any:
+    """Run coffea with its cache of a worker's memory, in which columns stay for a next cycle."""
+    return _run_coffea(client, sample, cachestrategy=_buffers)
+
+
+_MEMORY: dict[Any, Any] = {}
+
+
+def _buffers() -> Any:
+    """Return coffea's cache over a worker's memory."""
+    from coffea.nanoevents import BufferCache, NoCompressionCodec
+
+    return BufferCache(_MEMORY, NoCompressionCodec())
 
 
 def _run_ours(client: Any, sample: _Sample) -> Any:
@@ -356,14 +386,22 @@ def _run_ours(client: Any, sample: _Sample) -> Any:
     return output
 
 
-def _ran(kind: Callable[..., Any], executor: Any, sample: _Sample) -> Any:
+def _ran(kind: Callable[..., Any], executor: Any, sample: _Sample, **options: Any) -> Any:
     from coffea.nanoevents import BaseSchema
 
     from hepcache.bench.reading import ReadColumns
 
-    runner = kind(executor=executor, schema=BaseSchema, chunksize=sample.chunk)
+    runner = kind(executor=executor, schema=BaseSchema, chunksize=sample.chunk, **options)
     files = {"sample": {"files": dict.fromkeys(sample.paths, "Events")}}
     return runner(files, ReadColumns(BENCHMARK_COLUMNS))
+
+
+_BUFFERED = "coffea, its buffer cache"
+_NEW_WORKERS: dict[str, Callable[[Any, _Sample], Any]] = {
+    "coffea, new workers": _run_coffea,
+    _BUFFERED: _run_buffered,
+    "hepcache, new workers": _run_ours,
+}
 
 
 def _flush() -> None:

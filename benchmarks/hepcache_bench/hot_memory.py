@@ -14,7 +14,7 @@ import dask.config
 
 from hepcache.errors import ProcessorError
 
-__all__ = ["Resident", "resident"]
+__all__ = ["Resident", "peak_bytes", "resident"]
 
 _SETTLED = 10
 
@@ -86,7 +86,12 @@ def _read(chunks: Any, method: str, entries: int, cycles: int, answer: Connectio
             read()
             sizes.append(_status()["VmRSS"])
     settled = sizes[min(_SETTLED, len(sizes)) - 1]
-    answer.send((_status()["VmHWM"], sizes[-1] - settled))
+    answer.send((peak_bytes(), sizes[-1] - settled))
+
+
+def peak_bytes() -> int:
+    """Return the largest resident size that this process ever had."""
+    return _status()["VmHWM"]
 
 
 def _status() -> Mapping[str, int]:

@@ -76,6 +76,7 @@ _QUICK = ColdPlan(
         all_branches=False,
         other_events=4_000,
         rounds=1,
+        catalogued=40,
         skim_columns=100,
     ),
 )

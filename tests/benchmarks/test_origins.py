@@ -61,6 +61,7 @@ def test_both_read_the_same_from_every_origin(monkeypatch: pytest.MonkeyPatch) -
         all_branches=False,
         other_events=400,
         rounds=1,
+        catalogued=24,
         skim_columns=30,
         skim_events=20,
     )
@@ -75,6 +76,11 @@ def test_both_read_the_same_from_every_origin(monkeypatch: pytest.MonkeyPatch) -
         if row["origin"] in passes:
             passes[row["origin"]].add(row["reader"])
     everyone = {"floor", "uproot", "hepcache", "coffea, new workers", "hepcache, new workers"}
+    everyone.add("coffea, its buffer cache")
+    assert passes.pop("local, catalogue") == {"coffea", "hepcache"}
+    assert result.ratios["coffea_catalogue"] > 0
+    assert result.ratios["catalogue_memory_growth"] >= 1
+    assert result.ratios["peak_memory"] > 0
     assert passes.pop("local, opening") == {"new branch list", "known branch list"}
     assert passes.pop("local, skim of 30 columns, rntuple") == {"coffea", "hepcache"}
     assert len(passes) == 5
