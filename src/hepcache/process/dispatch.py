@@ -613,7 +613,7 @@ class Dispatch:
                     self._released([future.key])
                 else:
                     raise self._explained(error, batch)
-            new += [self._merge(group) for group in self._add(finished)]
+            new += self._merge(self._add(finished))
             completed.update(new)
         return suspects
 
@@ -739,7 +739,8 @@ class Dispatch:
                     self._check_cancelled()
                     return merged
             # A group of one, left over at the end, passes through as it is.
-            made = [self._merge(group) if len(group) > 1 else group[0] for group in groups]
+            alone = [group[0] for group in groups if len(group) == 1]
+            made = alone + self._merge([group for group in groups if len(group) > 1])
             wait(made)
             lost = [future for future in made if isinstance(_error(future), _LOST)]
             there = [future for future in made if future not in lost]
@@ -796,25 +797,30 @@ class Dispatch:
             [(item,) for item in items], task_keys(f"{self._run}{self._rounds:02x}", items)
         )
 
-    def _merge(self, group: Sequence[Future]) -> Future:
-        future = self._client.submit(
+    def _merge(self, groups: Sequence[Sequence[Future]]) -> list[Future]:
+        """Merge each group in a task; they are sent together, as each message has its price."""
+        if not groups:
+            return []
+        futures: list[Future] = self._client.map(
             merge_results,
-            list(group),
-            self._function.compression,
-            key=(f"hepcache-merge-{self._run}", uuids.uuid4().hex[:12]),
+            [list(group) for group in groups],
+            compression=self._function.compression,
+            key=[(f"hepcache-merge-{self._run}", uuids.uuid4().hex[:12]) for _ in groups],
+            pure=False,
             priority=self._priority + 1,
             retries=self._retries,
         )
-        self._merged[future.key] = tuple(
-            item
-            for part in group
-            for item in self._merged.pop(part.key, self._chunks.get(part.key, ()))
-        )
-        with self._guard:
-            self._futures[future.key] = self._done[future.key] = future
-            # The scheduler knows how to make them again, as long as the merge may need them.
-            self._released([part.key for part in group])
-        return future
+        for future, group in zip(futures, groups, strict=True):
+            self._merged[future.key] = tuple(
+                item
+                for part in group
+                for item in self._merged.pop(part.key, self._chunks.get(part.key, ()))
+            )
+            with self._guard:
+                self._futures[future.key] = self._done[future.key] = future
+                # The scheduler knows how to make them again, as long as the merge may need them.
+                self._released([part.key for part in group])
+        return futures
 
     def _released(self, keys: Sequence[Hashable]) -> list[Future]:
         """Hold tasks no longer; return their futures."""
