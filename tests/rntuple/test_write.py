@@ -178,3 +178,28 @@ def test_what_no_ntuple_can_hold_is_refused():
     with pytest.raises(ConfigurationError, match="first array"):
         sink.extend({"x": [1.5]})
     sink.abort()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.5, None, "a"],
+        [None, 1.5, [3], None],
+        [[1.5, None, "s"], [], ["t"]],
+        [1.5, [1, None], []],
+    ],
+)
+def test_a_union_with_missing_values_comes_back(values, tmp_path):
+    array = ak.Array([{"x": value} for value in values * 300])
+    uri = f"ntpl+file://{tmp_path}/union"
+    options = WriteOptions(page_bytes=1024, cluster_bytes=1024)
+    write_array(uri, "Events", array, options)
+    with open_ntuple(uri) as ntuple:
+        assert len(ntuple.metadata.clusters) > 1
+        assert ntuple.arrays().x.to_list() == values * 300
+
+
+def test_a_union_with_missing_records_is_refused_by_the_name_of_its_field():
+    array = ak.Array([{"x": {"a": 1}}, {"x": None}, {"x": "text"}])
+    with pytest.raises(ConfigurationError, match=r"field 'x'.*no options of records"):
+        write_array("ntpl+mem://bench/union-of-records", "Events", array)

@@ -101,8 +101,18 @@ def _plain(layout: Any) -> Any:
     if isinstance(layout, kind.UnionArray):
         index = ak.index.Index64(np.asarray(layout.index.data, np.int64))
         contents = [_plain(content) for content in layout.contents]
+        if any(isinstance(content, kind.IndexedOptionArray) for content in contents):
+            # awkward has unions of options alone, or of none.
+            contents = [_as_option(content) for content in contents]
         return kind.UnionArray(layout.tags, index, contents, parameters=parameters)
     return layout
+
+
+def _as_option(layout: ak.contents.Content) -> ak.contents.IndexedOptionArray:
+    """Return a plain layout as one of options, of which none is missing if it had none."""
+    if isinstance(layout, ak.contents.IndexedOptionArray):
+        return layout
+    return ak.contents.IndexedOptionArray(ak.index.Index64(np.arange(layout.length)), layout)
 
 
 _FIELD, _COLUMN = struct.Struct("<IIIHH"), struct.Struct("<HHIHH")
