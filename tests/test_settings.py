@@ -25,9 +25,11 @@ def test_sizes_are_bytes_or_parts() -> None:
         "hepcache.cache.quota": "20%",
         "hepcache.cache.group": "~/group",
         "hepcache.cache.cull": 10,
+        "hepcache.origin.replicas": {"/store/": ["root://one//store/", "/store/"]},
     }
     with dask.config.set(changed):
         found = settings()
+    assert found.origin_replicas == (("/store/", ("root://one//store/", "/store/")),)
     assert (found.capacity_bytes, found.capacity_fraction) == (200 << 30, None)
     assert (found.quota_bytes, found.quota_fraction) == (None, 0.2)
     assert found.group_directory == Path("~/group").expanduser()
@@ -51,6 +53,16 @@ BAD = {
     "placement.duplicates": [1, "many", -3, "nan", "inf", True, 10**400],
     "placement.lost_after": [0, "-1 s", "soon", "30 parsecs", "", "s", "nan", "inf", True, [30]],
     "origin.ahead": [-1, "-1 MiB", "plenty", None, False],
+    "origin.replicas": [
+        "/store/",
+        ["/store/"],
+        {"/store/": []},
+        {"/store/": "root://one//store/"},
+        {"/store/": ["root://one//store"]},
+        {"/store/": [7]},
+        {7: ["root://one//store"]},
+        {"": ["root://one//store"]},
+    ],
 }
 
 

@@ -190,6 +190,7 @@ class _File:
             options=dict(options or {}),
             replaces=record.replaces,
             store=self._cache,
+            places=record.places,
         )
 
     @classmethod

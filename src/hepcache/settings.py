@@ -44,6 +44,8 @@ _RESOLVED = {
     "cache.directory": "cache_directory",
     "cache.group": "group_directory",
 }
+# Settings whose values are mappings, and no groups of settings.
+_MAPPINGS = frozenset({"origin.replicas"})
 _REMOVED = {
     "cache.run": "columns are evicted until 1.4 times hepcache.cache.cull is free",
     "cache.stop": "nothing is stored below a fifth of hepcache.cache.cull",
@@ -76,6 +78,7 @@ class Settings:
     ``lost_after_s``: seconds without a heartbeat after which a worker counts as lost, or ``None``.
     ``origin_ahead_bytes``: bytes that each process fetches for its next chunks at most; 0 for
     none.
+    ``origin_replicas``: beginnings of paths, each with those that take its place, in order.
     """
 
     host: str
@@ -96,6 +99,7 @@ class Settings:
     duplicates: float | None
     lost_after_s: float | None
     origin_ahead_bytes: int
+    origin_replicas: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def settings() -> Settings:
@@ -151,6 +155,7 @@ def read() -> Settings:
         if values["placement.lost_after"] is None
         else _seconds(values, "placement.lost_after"),
         origin_ahead_bytes=_bytes(values, "origin.ahead", least=0),
+        origin_replicas=_prefixes(values, "origin.replicas"),
     )
 
 
@@ -212,6 +217,27 @@ def _urls(values: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not all(isinstance(url, str) and _SERVER.match(url) for url in urls):
         raise _refused(values, key, "a list of URLs, each with a server, such as root://server//")
     return urls
+
+
+def _prefixes(values: Mapping[str, Any], key: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    given = {} if values[key] is None else values[key]
+    expected = (
+        "null, or beginnings of paths and URLs, each with a list of what is tried in its place, "
+        "all of which end in / or none, such as {/store/: [root://xcache//store/]}"
+    )
+    if not isinstance(given, Mapping):
+        raise _refused(values, key, expected)
+    found = []
+    for prefix, places in given.items():
+        listed = tuple(places) if isinstance(places, list | tuple) else ()
+        texts = (prefix, *listed)
+        if not listed or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise _refused(values, key, expected)
+        # Else a name would be glued to a directory's, or a slash be doubled.
+        if len({text.endswith("/") for text in texts}) > 1:
+            raise _refused(values, key, expected)
+        found.append((prefix, listed))
+    return tuple(found)
 
 
 def _bytes(values: Mapping[str, Any], key: str, *, least: int) -> int:
@@ -375,7 +401,7 @@ def leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
         plain = str(name).replace("-", "_")
         # To Dask a dot within a name is none between two.
         key = f"{above}{plain!r}" if "." in plain else f"{above}{plain}"
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and key.removeprefix(_PREFIX) not in _MAPPINGS:
             yield from leaves(value, f"{key}.")
         else:
             yield key, value

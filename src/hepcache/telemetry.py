@@ -64,6 +64,36 @@ class DerivedUse:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PlaceUse:
+    """What one place of files that have several served, and how often it failed.
+
+    ``read_bytes``: bytes that came from it.
+    ``failures``: how often a reader gave it up and went on at the next place.
+    ``reason``: the last failure's; ``""`` where there was none.
+    """
+
+    read_bytes: int = 0
+    failures: int = 0
+    reason: str = ""
+
+    def __add__(self, other: PlaceUse) -> PlaceUse:
+        return PlaceUse(
+            read_bytes=self.read_bytes + other.read_bytes,
+            failures=self.failures + other.failures,
+            reason=other.reason or self.reason,
+        )
+
+
+def place_uses(*uses: Mapping[str, PlaceUse]) -> dict[str, PlaceUse]:
+    """Return what places were used for, all counts together."""
+    found: dict[str, PlaceUse] = {}
+    for counted in uses:
+        for place, use in counted.items():
+            found[place] = found.get(place, PlaceUse()) + use
+    return found
+
+
 @dataclass(slots=True)
 class ReadLog:
     """Counts of one chunk's reading; one per chunk, not shared by threads.
@@ -73,6 +103,7 @@ class ReadLog:
     ``requested_bytes``, ``used_bytes``: bytes asked of the origin, each time they were; and those
     of the baskets wanted, without gaps, metadata and what was fetched in vain.
     ``derived_columns``: names under which derived columns are stored that were wanted.
+    ``places``: what was read and failed at each place of a file that has several.
     """
 
     causes: Counter[Cause] = field(default_factory=Counter)
@@ -86,6 +117,7 @@ class ReadLog:
     used_bytes: int = 0
     derived: dict[str, DerivedUse] = field(default_factory=dict)
     derived_columns: set[str] = field(default_factory=set)
+    places: dict[str, PlaceUse] = field(default_factory=dict)
 
     @property
     def loading_s(self) -> float:
@@ -129,6 +161,7 @@ class ChunkRecord:
     and nothing computed.
     ``first``: whether its process had run no chunk of this processor before; such a chunk pays
     for imports.
+    ``places``: what was read and failed at each place of a file that has several.
     """
 
     dataset: str
@@ -159,6 +192,7 @@ class ChunkRecord:
     outcome: Literal["done", "reused"] = "done"
     first: bool = False
     cpu_s: float = 0.0
+    places: dict[str, PlaceUse] = field(default_factory=dict)
 
     @property
     def events(self) -> int:

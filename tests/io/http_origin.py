@@ -19,6 +19,8 @@ class HttpOrigin(ThreadingHTTPServer):
         ``"whole"`` for the whole file whatever was asked for.
     most
         The most requests for ranges that were under way at once.
+    dead
+        Whether it answers 503 to everything.
     hold
         Cleared, it keeps requests for ranges waiting.
     """
@@ -32,6 +34,7 @@ class HttpOrigin(ThreadingHTTPServer):
         self.faults: list[int | str] = []
         self.asked: list[tuple[int, int]] = []
         self.now = self.most = 0
+        self.dead = False
         self.lock = threading.Lock()
         self.hold = threading.Event()
         self.hold.set()
@@ -67,7 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
         name = self.path.partition("?")[0].lstrip("/")
         data, etag = self.server.files.get(name), self.server.etags.get(name, '"1"')
         fault = self.server.faults.pop(0) if body and self.server.faults else None
-        if isinstance(fault, int):
+        if self.server.dead:
+            self._status(503)
+        elif isinstance(fault, int):
             self._status(fault)
         elif data is None:
             self._status(404)

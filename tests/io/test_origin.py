@@ -14,6 +14,7 @@ import pytest
 from hepcache.errors import ConfigurationError, OriginError
 from hepcache.io.emulated_link import Link, environment
 from hepcache.io.origin import OriginFile, open_origin
+from hepcache.io.requests import Requests
 
 DATA = bytes(range(256)) * 40
 
@@ -41,7 +42,7 @@ class Fake:
 
 
 def origin(pread) -> OriginFile:
-    return OriginFile("file.root", Fake(pread))
+    return OriginFile("file.root", Requests("file.root", Fake(pread), None, None))
 
 
 def test_local_file_reads_and_counts(tmp_path: Path) -> None:

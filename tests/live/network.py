@@ -61,6 +61,16 @@ class Network:
             _run("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf",
                  "rate", rate, "burst", "64kb", "latency", "50ms")  # fmt: skip
 
+    def cut(self, name: str) -> None:
+        """Let a host's link carry nothing any more, and nobody be told."""
+        port = f"p{list(self._hosts).index(name) + 1}"
+        _ip("-n", self._switch, "link", "set", port, "down")
+
+    def join(self, name: str) -> None:
+        """Let a link that was cut carry again."""
+        port = f"p{list(self._hosts).index(name) + 1}"
+        _ip("-n", self._switch, "link", "set", port, "up")
+
     def start(
         self, host: str, command: Sequence[str], environment: Mapping[str, str] | None = None,
         **options: Any,

@@ -6,7 +6,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from difflib import get_close_matches
@@ -27,8 +27,18 @@ from hepcache.credentials import without_credentials
 from hepcache.display import track
 from hepcache.errors import BadFileError, CatalogueError, ConfigurationError
 from hepcache.fileset.model import FileRecord, FileSpec
+from hepcache.fileset.replicas import places_of
 from hepcache.formats.registry import column_names, examine, freshness_of
 from hepcache.io.processes import in_processes
+from hepcache.io.replicas import (
+    PLACE_PATIENCE_S,
+    all_failed,
+    in_order,
+    note_failure,
+    other_content,
+    reason_of,
+    resting,
+)
 from hepcache.io.transport import is_url, location
 from hepcache.io.validator import Freshness, storage_options
 from hepcache.settings import settings
@@ -56,20 +66,34 @@ class Target(NamedTuple):
     tree: str
 
 
+class _AtRestError(OSError):
+    """A place failed a moment ago, and was not asked."""
+
+
 def look_at(
-    paths: Sequence[str], options: Mapping[str, Any]
+    paths: Sequence[str], options: Mapping[str, Any], replicated: Collection[str] = ()
 ) -> Iterator[tuple[str, Freshness | BadFileError]]:
     """Ask for the state of files, many at a time.
 
     ``options``: options for ``uproot.open``, some of which concern the connection.
+    ``replicated``: those that are places of files which lie at others, too.
     It yields path, and its state or why it can't be had; in order.
     """
     passed = storage_options(options)
 
     def look_at_one(path: str) -> Freshness | BadFileError:
+        if path not in replicated:
+            try:
+                return freshness_of(path, passed)
+            except BadFileError as error:
+                return error
+        # Its server may have failed a moment ago, for another file.
+        if reason := resting(path):
+            return BadFileError({without_credentials(path): reason}, _AtRestError)
         try:
-            return freshness_of(path, passed)
+            return freshness_of(path, passed, patience_s=PLACE_PATIENCE_S)
         except BadFileError as error:
+            note_failure(path, error)
             return error
 
     with ThreadPoolExecutor(_LOOKERS, "hepcache-look") as pool:
@@ -211,8 +235,35 @@ class Catalogue:
         alone, both in the order given.
         """
         specs, options = list(specs), dict(options or {})
-        targets = list(dict.fromkeys(_target(spec) for spec in specs))
-        found, outdated, problems = self._revalidated(targets, options, progress)
+        stated: dict[Target, tuple[str, ...]] = {}
+        for spec in specs:
+            target = _target(spec)
+            places = dict.fromkeys((*stated.get(target, ()), *places_of(spec)))
+            stated[target] = tuple(places)
+        found, problems = self._found(
+            [target for target, places in stated.items() if not places],
+            options,
+            open_files,
+            progress,
+        )
+        replicated = {target: places for target, places in stated.items() if places}
+        if replicated:
+            placed = self._placed(replicated, options, open_files, progress)
+            found.update(placed[0])
+            problems.update(placed[1])
+        good = [(s, found[_target(s)]) for s in specs if _target(s) not in problems]
+        return good, [(s, problems[_target(s)]) for s in specs if _target(s) in problems]
+
+    def _found(
+        self,
+        targets: Sequence[Target],
+        options: Mapping[str, Any],
+        open_files: Opener,
+        progress: bool,
+        replicated: Collection[str] = (),
+    ) -> tuple[dict[Target, FileRecord], dict[Target, BadFileError]]:
+        """Return what is known of files at one place each, and why others can't be analysed."""
+        found, outdated, problems = self._revalidated(targets, options, progress, replicated)
         new = [target for target in targets if target not in found and target not in problems]
         opened = self._remembered(open_files(new, options), outdated)
         for target, result in track(opened, len(new), "Opening", enabled=progress):
@@ -220,8 +271,63 @@ class Catalogue:
                 problems[target] = result
             else:
                 found[target] = result
-        good = [(s, found[_target(s)]) for s in specs if _target(s) not in problems]
-        return good, [(s, problems[_target(s)]) for s in specs if _target(s) in problems]
+        return found, problems
+
+    def _placed(
+        self,
+        stated: Mapping[Target, tuple[str, ...]],
+        options: Mapping[str, Any],
+        open_files: Opener,
+        progress: bool,
+    ) -> tuple[dict[Target, FileRecord], dict[Target, BadFileError]]:
+        """Return what is known of files that lie at several places, each by its first that serves.
+
+        The first of its places of which anything is known says which content it is.
+        """
+        known = {
+            target: [
+                row[0]
+                for row in self._stored([Target(place, target.tree) for place in places]).values()
+            ]
+            for target, places in stated.items()
+        }
+        left = {target: in_order(places) for target, places in stated.items()}
+        failures: dict[Target, list[tuple[str, BadFileError]]] = {target: [] for target in stated}
+        found: dict[Target, FileRecord] = {}
+        for patient in (False, True):
+            while pending := [target for target in stated if target not in found and left[target]]:
+                tried = {target: Target(left[target].pop(0), target.tree) for target in pending}
+                asked = list(dict.fromkeys(tried.values()))
+                replicated = () if patient else {place.path for place in asked}
+                records, problems = self._found(asked, options, open_files, progress, replicated)
+                for target, place in tried.items():
+                    problem = problems.get(place)
+                    if problem is None:
+                        problem = _unlike(target, stated, known[target], records[place])
+                    if problem is not None:
+                        failures[target].append((place.path, problem))
+                        continue
+                    others = [path for path in stated[target] if path != place.path]
+                    found[target] = replace(
+                        records[place],
+                        path=target.path,
+                        places=(place.path, *others),
+                        failures=_reasons(failures[target]),
+                    )
+            # What was not asked because its server failed of late may be the last hope.
+            for target in stated:
+                left[target] = [
+                    path for path, error in failures[target] if error.kind is _AtRestError
+                ]
+                if target not in found:
+                    failures[target] = [
+                        failure for failure in failures[target] if failure[0] not in left[target]
+                    ]
+        return found, {
+            target: _none_left(target, failures[target])
+            for target in stated
+            if target not in found
+        }
 
     def known(self) -> Iterator[FileRecord]:
         """Yield every record there is, sorted by path, without looking at the files."""
@@ -289,21 +395,34 @@ class Catalogue:
         return f"Catalogue({str(self.path or ':memory:')!r})"
 
     def _revalidated(
-        self, targets: Sequence[Target], options: Mapping[str, Any], progress: bool
+        self,
+        targets: Sequence[Target],
+        options: Mapping[str, Any],
+        progress: bool,
+        replicated: Collection[str] = (),
     ) -> tuple[dict[Target, FileRecord], dict[Target, FileRecord], dict[Target, BadFileError]]:
         """Return records that still hold, those that may not, and files that can't be seen."""
         stored = self._stored(targets)
-        paths = list(dict.fromkeys(target.path for target in stored))
-        looked = look_at(paths, options)
+        # New places are looked at, too: what can't be seen need not be opened.
+        paths = list(
+            dict.fromkeys(
+                target.path for target in targets if target in stored or target.path in replicated
+            )
+        )
+        looked = look_at(paths, options, replicated)
         states = dict(track(looked, len(paths), "Looking at", enabled=progress))
         found: dict[Target, FileRecord] = {}
         outdated: dict[Target, FileRecord] = {}
         problems: dict[Target, BadFileError] = {}
+        for target in targets:
+            state = states.get(target.path)
+            if isinstance(state, BadFileError):
+                problems[target] = state
         for target, (record, settled) in stored.items():
             state = states[target.path]
             if isinstance(state, BadFileError):
-                problems[target] = state
-            elif settled and state.validator == record.validator:
+                continue
+            if settled and state.validator == record.validator:
                 found[target] = record
             else:
                 outdated[target] = record
@@ -381,6 +500,47 @@ def joined(bad: Sequence[tuple[FileSpec, BadFileError]]) -> BadFileError:
         datasets.setdefault(path, []).append(spec.dataset)
     names = {path: tuple(dict.fromkeys(found)) for path, found in datasets.items()}
     return BadFileError(problems, bad[0][1].kind, names)
+
+
+def _content(record: FileRecord) -> tuple[str, str]:
+    return record.uuid, record.tag
+
+
+def _unlike(
+    target: Target,
+    stated: Mapping[Target, Sequence[str]],
+    known: Sequence[FileRecord],
+    record: FileRecord,
+) -> BadFileError | None:
+    """Return why a place is not used: it has another content than those before it.
+
+    ``known``: what is known of the file's places, in their order. What the first of all has now is
+    the file, whatever it was before.
+    """
+    if not known or record.path == stated[target][0]:
+        return None
+    problem = other_content(_content(known[0]), _content(record))
+    return BadFileError({without_credentials(record.path): problem}) if problem else None
+
+
+def _reasons(failures: Sequence[tuple[str, BadFileError]]) -> tuple[tuple[str, str], ...]:
+    """Return the places that were asked in vain, each with the reason."""
+    return tuple(
+        (path, reason_of(error)) for path, error in failures if error.kind is not _AtRestError
+    )
+
+
+def _none_left(target: Target, failures: Sequence[tuple[str, BadFileError]]) -> BadFileError:
+    """Return one error about a file that can't be analysed at any of its places."""
+    first = failures[0][1]
+    if len(failures) == 1:
+        (reason,) = first.problems.values()
+        reason = f"{without_credentials(failures[0][0])}: {reason}"
+    else:
+        reason = all_failed(_reasons(failures))
+    error = BadFileError({without_credentials(target.path): reason}, first.kind)
+    error.__cause__ = first
+    return error
 
 
 def _key(path: str) -> str:

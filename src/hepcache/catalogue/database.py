@@ -421,8 +421,11 @@ def checksum(*row: Any) -> str:
 
 def encoded(location: str, tree: str, record: FileRecord, settled: bool) -> tuple[str, ...]:
     """Return a record's row: its key, the record as JSON, and their checksum."""
-    facts = json.dumps({"settled": settled, **asdict(record)}, separators=(",", ":"))
-    return location, tree, facts, checksum(location, tree, facts)
+    facts = {"settled": settled, **asdict(record)}
+    # Where else a file lies, and what failed, is the run's to say.
+    del facts["places"], facts["failures"]
+    text = json.dumps(facts, separators=(",", ":"))
+    return location, tree, text, checksum(location, tree, text)
 
 
 def decoded(location: Any, tree: Any, facts: Any, digest: Any) -> tuple[FileRecord, bool] | None:

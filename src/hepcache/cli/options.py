@@ -117,14 +117,16 @@ def check_files(fileset: Fileset) -> None:
     Raises ``BadFileError``: some are not.
     """
     from hepcache.catalogue.catalogue import joined
+    from hepcache.fileset.replicas import places_of
     from hepcache.formats.registry import freshness_of
     from hepcache.io.transport import is_url, location
 
     bad = []
     for spec in fileset:
-        if not is_url(spec.path) and not Path(location(spec.path)).exists():
+        places = places_of(spec) or (spec.path,)
+        if not any(is_url(place) or Path(location(place)).exists() for place in places):
             try:
-                freshness_of(spec.path)  # says why
+                freshness_of(places[0])  # says why
             except BadFileError as error:
                 bad.append((spec, error))
     if bad:

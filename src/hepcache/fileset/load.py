@@ -14,7 +14,8 @@ from typing import Any
 
 from hepcache.errors import BadFilesetError
 from hepcache.fileset.model import Fileset, FileSpec
-from hepcache.fileset.urls import find_files, label_directories
+from hepcache.fileset.replicas import replica_problem
+from hepcache.fileset.urls import find_files, label_directories, split_tree
 from hepcache.io.transport import path_problem
 
 # What coffea itself puts in a chunk's metadata; a user's value would be lost.
@@ -44,7 +45,8 @@ def load_fileset(source: object, *, treename: str | None = None) -> Fileset:
     source
         A mapping of dataset to a list of files, or to a mapping with
         ``files`` (a list, or a mapping of path to tree name or to a mapping
-        with ``object_path``) and perhaps ``metadata``, ``treename`` and
+        with ``object_path`` and ``replicas``, a list of other paths and URLs of
+        the same file) and perhaps ``metadata``, ``treename`` and
         ``preload``; a path of a JSON file with such a mapping (``.json`` or
         ``.json.gz``); a ROOT file, with or without ``:tree`` behind it; a
         directory, searched at every depth for ``*.root``; a glob; or a list
@@ -134,9 +136,15 @@ def _dataset(name: object, entry: object, treename: str | None) -> Iterator[File
         metadata = _metadata(entry.get("metadata"), name)
         if entry.get("preload") is not None:
             preload = _preload(entry["preload"], name)
-    for path, tree in _files(files, name):
-        for found, inner in _found(path, name):
-            yield FileSpec(name, found, tree or inner or treename, metadata, preload)
+    for path, tree, replicas in _files(files, name):
+        places = _found(path, name)
+        if replicas and [place for place, _ in places] != [split_tree(path)[0]]:
+            raise BadFilesetError(
+                f"{path!r} has replicas, and is no file but a glob or a directory: name each file",
+                name,
+            )
+        for found, inner in places:
+            yield FileSpec(name, found, tree or inner or treename, metadata, preload, replicas)
 
 
 def _metadata(metadata: object, dataset: str) -> dict[str, Any] | None:
@@ -158,15 +166,16 @@ def _preload(preload: object, dataset: str) -> frozenset[str]:
     return frozenset(preload)
 
 
-def _files(files: object, dataset: str) -> Iterator[tuple[str, str | None]]:
+def _files(files: object, dataset: str) -> Iterator[tuple[str, str | None, tuple[str, ...]]]:
     if isinstance(files, str | os.PathLike):
-        yield _path(files, dataset), None
+        yield _path(files, dataset), None, ()
     elif isinstance(files, Mapping):
         for path, value in files.items():
-            yield _path(path, dataset), _tree_of(value, dataset, path)
+            text = _path(path, dataset)
+            yield text, _tree_of(value, dataset, path), replicas_of(value, dataset, text)
     elif isinstance(files, Sequence):
         for path in files:
-            yield _path(path, dataset), None
+            yield _path(path, dataset), None, ()
     else:
         raise BadFilesetError(
             f"expected a list of files, or a mapping with 'files', found {files!r}", dataset
@@ -195,6 +204,81 @@ def _tree_of(value: object, dataset: str, path: object) -> str | None:
         return _text(value, dataset, f"the tree of {path}")
     _refuse_steps(value, dataset, path)
     return _text(value.get("object_path"), dataset, f"object_path of {path}")
+
+
+def replicas_of(value: object, dataset: str, path: str) -> tuple[str, ...]:
+    """Return the replicas that a fileset's entry of a file names.
+
+    ``value``: the entry, of which ``replicas`` is a part if it is a mapping.
+    Raises ``BadFilesetError``: they are no list of paths, or the file can have none.
+    """
+    replicas = value.get("replicas") if isinstance(value, Mapping) else None
+    if replicas is None:
+        return ()
+    if isinstance(replicas, str) or not isinstance(replicas, Sequence):
+        raise BadFilesetError(
+            f"replicas of {path!r}: expected a list of paths and URLs of the same file, "
+            f"found {replicas!r}",
+            dataset,
+        )
+    found: dict[str, None] = {}
+    for replica in replicas:
+        try:
+            place, tree = split_tree(_path(replica, dataset))
+        except BadFilesetError as error:
+            raise BadFilesetError(f"replicas of {path!r}: {error.problem}", dataset) from None
+        if tree is not None:
+            raise BadFilesetError(
+                f"replicas of {path!r}: {replica!r} names a tree; object_path does that for all",
+                dataset,
+            )
+        found[place] = None
+    for place in (split_tree(path)[0], *found) if found else ():
+        if problem := replica_problem(place):
+            raise BadFilesetError(f"replicas of {path!r}: {place!r} {problem}", dataset)
+    return tuple(found)
+
+
+def without_replicas(source: Any) -> tuple[Any, dict[str, tuple[str, ...]]]:
+    """Separate a fileset as coffea takes it, path to tree name, and the replicas that it names.
+
+    ``source``: a mapping, a path of a JSON file, a :class:`Fileset`, or anything else, which is
+    returned as it is.
+    It returns the fileset and, by path, the other places of the files that have any.
+    """
+    replicas: dict[str, tuple[str, ...]] = {}
+    if isinstance(source, Fileset):
+        for spec in source:
+            if spec.replicas:
+                known = replicas.get(spec.path, ())
+                replicas[spec.path] = tuple(dict.fromkeys((*known, *spec.replicas)))
+        return source, replicas
+    content = source
+    if isinstance(source, str | os.PathLike) and os.fspath(source).endswith(_JSON):
+        try:
+            content = _read_json(Path(source))
+        except BadFilesetError:
+            return source, replicas  # coffea says what is wrong, in its own words
+    if not isinstance(content, Mapping):
+        return source, replicas
+    plain: dict[Any, Any] = {}
+    detailed = False
+    for name, entry in content.items():
+        plain[name] = entry
+        files = entry.get("files") if isinstance(entry, Mapping) else None
+        if not isinstance(files, Mapping) or not any(
+            isinstance(value, Mapping) for value in files.values()
+        ):
+            continue
+        detailed = True
+        trees = {}
+        for path, value in files.items():
+            trees[path] = _tree_of(value, name, path)
+            if named := replicas_of(value, name, _path(path, name)):
+                known = replicas.get(str(path), ())
+                replicas[str(path)] = tuple(dict.fromkeys((*known, *named)))
+        plain[name] = {**entry, "files": trees}
+    return (plain if detailed else source), replicas
 
 
 def _text(value: object, dataset: str, what: str) -> str | None:

@@ -19,6 +19,7 @@ class FileSpec:
 
     ``tree``: the tree's name; ``None`` where the fileset gives none.
     ``preload``: columns that are read at once when a chunk begins (coffea's ``preload``).
+    ``replicas``: other places of the same file, in the order in which they are tried.
     """
 
     dataset: str
@@ -26,6 +27,7 @@ class FileSpec:
     tree: str | None = None
     metadata: Mapping[str, Any] | None = field(default=None, hash=False)
     preload: frozenset[str] | None = None
+    replicas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,9 @@ class FileRecord:
     and titles. Files with equal fingerprints have equal forms.
     ``replaces``: UUID and tag of the content that the path held before, joined by a hyphen; ``""``
     where no other is known.
+    ``places``: where the file lies, in the order in which these are tried; ``validator`` is of the
+    first. Empty where it lies at ``path`` alone.
+    ``failures``: places that were asked in vain before the first of ``places``, with the reasons.
     """
 
     path: str
@@ -58,6 +63,8 @@ class FileRecord:
     tag: str
     fingerprint: str
     replaces: str = ""
+    places: tuple[str, ...] = ()
+    failures: tuple[tuple[str, str], ...] = ()
 
 
 _COLUMNS = ("dataset", "files", "tree", "entries")
@@ -110,7 +117,8 @@ class Fileset(Sequence[FileSpec]):
         dict
             Dataset to ``files`` and, where there are any, ``treename``,
             ``metadata`` and ``preload``. Files are a list with one tree name,
-            or a dict of path to tree name where the names differ.
+            or a dict of path to tree name where the names differ. Replicas are
+            left out, for which coffea has no form.
 
         Raises
         ------

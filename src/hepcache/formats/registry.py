@@ -9,6 +9,7 @@ or that need not be installed.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections import OrderedDict
@@ -68,14 +69,17 @@ def _module_for(path: str) -> Any:
         raise BadFileError({path: str(error)}, ImportError) from error
 
 
-def freshness_of(path: str, options: Mapping[str, Any] | None = None) -> Freshness:
+def freshness_of(
+    path: str, options: Mapping[str, Any] | None = None, *, patience_s: float = math.inf
+) -> Freshness:
     """Ask for a file's, an ntuple's or a dataset's state, without opening a file.
 
     ``options``: options of the connection, as :func:`~hepcache.io.validator.storage_options`
     returns them.
+    ``patience_s``: seconds of failures after which a file's server is not asked again.
     """
     if _kind_of(path) not in _STORES:
-        return validator.freshness_of(path, options)
+        return validator.freshness_of(path, options, patience_s=patience_s)
     check_path(path)
     fresh: Freshness = _module_for(path).freshness_of(path, options or {})
     return fresh
@@ -137,7 +141,15 @@ def column_names(record: FileRecord) -> list[str]:
     from hepcache.formats.source import TreeRef
 
     boundaries = (0, record.entries)
-    ref = TreeRef(record.path, record.tree, record.uuid, record.tag, record.validator, boundaries)
+    ref = TreeRef(
+        record.path,
+        record.tree,
+        record.uuid,
+        record.tag,
+        record.validator,
+        boundaries,
+        places=record.places,
+    )
     source = _new_source(ref)
     try:
         return [str(name) for name in source.tree.keys()]  # noqa: SIM118 - no dict

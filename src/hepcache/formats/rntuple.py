@@ -41,7 +41,7 @@ from hepcache.rntuple.metadata import Metadata, load_metadata
 from hepcache.rntuple.naming import name_in_file
 from hepcache.rntuple.ntuple import Reading
 from hepcache.rntuple.pagelist import CHECKSUM_BYTES
-from hepcache.telemetry import ReadLog
+from hepcache.telemetry import ReadLog, place_uses
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -179,6 +179,8 @@ class NTupleSource:
         log.requested_bytes += requested - self._reported[0]
         log.origin_bytes += came - self._reported[1]
         self._reported = requested, came
+        if isinstance(self._traffic, OriginFile):
+            log.places = place_uses(log.places, self._traffic.take_uses())
 
     def close(self) -> None:
         """Close the origin."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from uproot.behaviors.RNTuple import HasFields
 from uproot.behaviors.TTree import TTree
 
 from hepcache.credentials import told_cause, without_credentials
-from hepcache.errors import BadFileError
+from hepcache.errors import BadFileError, OriginError
 from hepcache.fileset.model import FileRecord
 from hepcache.formats.rntuple import file_source
 from hepcache.formats.source import Source, TreeRef
@@ -25,9 +26,10 @@ from hepcache.formats.ttree.tree_description import (
     describe_rntuple,
     describe_ttree,
 )
+from hepcache.io.replicas import PLACE_PATIENCE_S, other_content
 from hepcache.io.retry import retried
 from hepcache.io.transport import is_url, location
-from hepcache.io.validator import Freshness, storage_options
+from hepcache.io.validator import Freshness, freshness_of, storage_options
 
 _TREE_CLASSES = ("TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple")
 
@@ -173,7 +175,7 @@ def _read(directory: Any, name: str, key: Any) -> tuple[int, Description]:
 
 def open_source(ref: TreeRef) -> Source:
     """Open a tree; an ntuple is read by pages."""
-    source = UprootSource(ref)
+    source = UprootSource(ref, partial(_check_place, ref))
     if not isinstance(source.tree, HasFields):
         return source
     try:
@@ -181,3 +183,28 @@ def open_source(ref: TreeRef) -> Source:
     except BaseException:
         source.close()
         raise
+
+
+# Places that were found to have the content that runs want, with what their servers said of them.
+_verified: dict[tuple[str, str, str], str] = {}
+
+
+def _check_place(ref: TreeRef, place: str) -> None:
+    """Raise an error unless a place has the same tree of the same file.
+
+    Bytes of a tree are never mixed with those of another: size and UUID alone tell no
+    version of a file from another that was made of it.
+    """
+    fresh = freshness_of(place, storage_options(ref.options), patience_s=PLACE_PATIENCE_S)
+    if ref.validator and place == ref.place:
+        if fresh.validator != ref.validator:
+            problem = "the file was written while it was being analysed; run again"
+            raise OriginError(ref.path, problem)
+        return
+    key = place, ref.tree, ref.content
+    if fresh.settled and _verified.get(key) == fresh.validator:
+        return
+    found = describe(place, ref.tree, ref.options, fresh)
+    if problem := other_content((ref.uuid, ref.tag), (found.uuid, found.tag)):
+        raise OriginError(ref.path, problem)
+    _verified[key] = fresh.validator

@@ -36,6 +36,8 @@ class TreeRef:
     ``replaces``: UUID and tag of the content that the path held before, joined by a hyphen; ``""``
     where no other is known.
     ``store``: where the host keeps what it knows of the tree, or ``None``.
+    ``places``: where the file lies, in the order in which these are tried; ``validator`` is of the
+    first. Empty where it lies at ``path`` alone.
     """
 
     path: str
@@ -47,6 +49,12 @@ class TreeRef:
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)
     replaces: str = ""
     store: BlobStore | None = field(default=None, compare=False, repr=False)
+    places: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def place(self) -> str:
+        """The place of which ``validator`` is."""
+        return self.places[0] if self.places else self.path
 
     @property
     def content(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,42 +14,37 @@ from typing import Any
 
 from hepcache.credentials import told_cause, without_credentials
 from hepcache.errors import OriginError
-from hepcache.io.emulated_link import Link, emulated_link
+from hepcache.io.emulated_link import emulated_link
 from hepcache.io.ranges import Range
 from hepcache.io.read_ahead import PrefetchedRanges
+from hepcache.io.replicas import PLACE_PATIENCE_S, ReplicaRequests
 from hepcache.io.requests import RequestLimiter, Requests, origins_words
 from hepcache.io.retry import retried
 from hepcache.io.threads import decoding, foreground
 from hepcache.io.transport import LocalTransport, Transport, open_transport
 from hepcache.settings import settings
+from hepcache.telemetry import PlaceUse
 
 
 class OriginFile(io.RawIOBase):
     """A file at its origin, as a seekable file object that counts.
 
-    ``limit``: slots for requests, which this host's processes share.
-    ``link``: an emulated link that the bytes must pass.
+    ``requests``: asks for its bytes, at one place or at several.
 
     Safe to use from several threads, but for the file protocol.
     """
 
-    def __init__(
-        self,
-        path: str,
-        transport: Transport,
-        limit: RequestLimiter | None = None,
-        link: Link | None = None,
-    ) -> None:
+    def __init__(self, path: str, requests: Requests | ReplicaRequests) -> None:
         super().__init__()
-        self.path, self.size = path, transport.size
+        self.path, self.size = path, requests.transport.size
         self.fetch_s = self.use_s = 0.0
-        self._requests = Requests(path, transport, limit, link)
+        self._requests = requests
         # What is fetched ahead is counted for the chunk that asks for it.
         self._ahead = PrefetchedRanges(
             lambda ranges: self._requests.fetch(ranges, ahead=True),
             lambda nbytes: self._requests.count(nbytes, nbytes),
         )
-        self._transport, self._position = transport, 0
+        self._position = 0
         self._counts = threading.Lock()
 
     def __repr__(self) -> str:
@@ -64,6 +60,14 @@ class OriginFile(io.RawIOBase):
     def read_bytes(self) -> int:
         """Bytes that came."""
         return self._requests.read_bytes
+
+    @property
+    def _transport(self) -> Transport:
+        return self._requests.transport
+
+    def take_uses(self) -> dict[str, PlaceUse]:
+        """Return what each place served, and failed, since the last call; of several places."""
+        return self._requests.take_uses()
 
     @property
     def local(self) -> bool:
@@ -215,25 +219,43 @@ class OriginFile(io.RawIOBase):
         """Close the file; safe to call again."""
         if not self.closed:
             self._ahead.close()
-            self._transport.close()
+            self._requests.close()
         super().close()
 
 
-def open_origin(path: str, options: Mapping[str, Any] | None = None) -> OriginFile:
+def open_origin(
+    path: str,
+    options: Mapping[str, Any] | None = None,
+    places: Sequence[str] = (),
+    check: Callable[[str], None] = lambda _: None,
+) -> OriginFile:
     """Open a file at its origin.
 
+    ``places``: where it lies, in the order in which these are tried; at ``path`` if not given.
+    ``check``: raises an error unless one of several places has the content that is wanted.
     Raises ``OriginError``: the file can't be opened; the message holds the origin's own words.
     """
     public = without_credentials(path)
+    if len(places) > 1:
+
+        def open_place(place: str) -> Requests:
+            return _requests(place, options or {}, PLACE_PATIENCE_S)
+
+        return OriginFile(public, ReplicaRequests(public, places, open_place, check))
+    return OriginFile(public, _requests(places[0] if places else path, options or {}))
+
+
+def _requests(path: str, options: Mapping[str, Any], patience_s: float = math.inf) -> Requests:
+    public = without_credentials(path)
     try:
-        transport = retried(lambda: open_transport(path, options or {}))
+        transport = retried(lambda: open_transport(path, options), patience_s=patience_s)
     except ImportError as error:
         problem = f"{error}; say: pip install 'hepcache[remote]'"
         raise OriginError(public, problem) from told_cause(error)
     except Exception as error:  # each library has its own tree of errors
         raise OriginError(public, origins_words(error)) from told_cause(error)
     limit = _limit(settings().cache_directory / "origins", transport.origin)
-    return OriginFile(public, transport, limit, emulated_link())
+    return Requests(public, transport, limit, emulated_link(), patience_s)
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import random
 import threading
@@ -19,6 +20,7 @@ from hepcache.io.locks import ByteLocks
 from hepcache.io.ranges import Range
 from hepcache.io.retry import error_text, is_transient, retried
 from hepcache.io.transport import FileChangedError, Transport
+from hepcache.telemetry import PlaceUse
 
 SLOTS = 16
 """Requests that all processes of a host have under way at one origin, at most."""
@@ -55,15 +57,22 @@ class Requests:
 
     ``limit``: slots that this host's processes share.
     ``link``: an emulated link that the bytes must pass.
+    ``patience_s``: seconds of failures after which nothing is asked again.
 
     Safe to use from several threads.
     """
 
     def __init__(
-        self, path: str, transport: Transport, limit: RequestLimiter | None, link: Link | None
+        self,
+        path: str,
+        transport: Transport,
+        limit: RequestLimiter | None,
+        link: Link | None,
+        patience_s: float = math.inf,
     ) -> None:
         self.path, self.requested_bytes, self.read_bytes = path, 0, 0
-        self._transport, self._limit, self._link = transport, limit, link
+        self.transport, self._limit, self._link = transport, limit, link
+        self._patience_s = patience_s
         self._counts = threading.Lock()
 
     def fetch(self, ranges: Sequence[Range], *, ahead: bool = False) -> list[bytes]:
@@ -76,7 +85,7 @@ class Requests:
                 self._ask(wanted, rest, parts, ahead=ahead)
 
         try:
-            retried(ask_until_whole, self._renew)
+            retried(ask_until_whole, self._renew, self._patience_s)
         except OriginError:
             raise
         except Exception as error:  # each library has its own tree of errors
@@ -115,14 +124,14 @@ class Requests:
             raise OSError(errno.EIO, f"short read: of {length} bytes at {start} none came")
 
     def _passed(self, ranges: Sequence[Range]) -> list[bytes]:
-        found = self._transport.read(ranges)
+        found = self.transport.read(ranges)
         if self._link is not None:
             self._link.take(sum(map(len, found)))
         return found
 
     def _renew(self) -> None:
         try:
-            self._transport.renew()
+            self.transport.renew()
         except FileChangedError as error:
             raise self._error(error) from told_cause(error)
         except Exception as error:
@@ -137,6 +146,14 @@ class Requests:
         with self._counts:
             self.requested_bytes += requested_bytes
             self.read_bytes += read_bytes
+
+    def take_uses(self) -> dict[str, PlaceUse]:
+        """Return nothing: there is one place alone."""
+        return {}
+
+    def close(self) -> None:
+        """Close the file."""
+        self.transport.close()
 
 
 def origins_words(error: BaseException) -> str:

@@ -8,6 +8,7 @@ answers is asked again; anything else is final.
 from __future__ import annotations
 
 import errno
+import math
 import random
 import re
 import time
@@ -155,13 +156,21 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
-def retried(attempt: Callable[[], _T], renew: Callable[[], None] = lambda: None) -> _T:
-    """Return what an attempt returns, trying again after errors that may pass."""
+def retried(
+    attempt: Callable[[], _T],
+    renew: Callable[[], None] = lambda: None,
+    patience_s: float = math.inf,
+) -> _T:
+    """Return what an attempt returns, trying again after errors that may pass.
+
+    ``patience_s``: seconds after which no attempt is made any more.
+    """
+    began = time.monotonic()
     for tried in range(RETRIES):
         try:
             return attempt()
         except Exception as error:
-            if not is_transient(error):
+            if not is_transient(error) or time.monotonic() - began > patience_s:
                 raise
         time.sleep(pause_s(tried))
         renew()

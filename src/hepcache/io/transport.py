@@ -19,8 +19,8 @@ from hepcache.io.ranges import Range
 
 _MIB = 1 << 20
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://|^[a-z]+::")
-_XROOTD_TIMEOUT_S = 60
-_XROOTD_CONNECT_S = 10.0
+_SILENT_S = 60
+_CONNECT_S = 10.0
 _XROOTD_PORT = 1094
 _REMEMBERED_S = 5.0
 
@@ -159,7 +159,9 @@ class UrlTransport:
     gap_bytes, most_ranges, most_bytes = 64 * 1024, 1, 4 * _MIB
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        self._filesystem, self._inner = fsspec.core.url_to_fs(url, **options)
+        self._filesystem, self._inner = fsspec.core.url_to_fs(
+            url, **filesystem_options(url, options)
+        )
         info = self._filesystem.info(self._inner)
         if info.get("size") is None:
             raise OSError(errno.ESPIPE, "the server gives no size; does it serve byte ranges?")
@@ -215,7 +217,7 @@ def require_listening(url: str) -> None:
     place = parts.hostname or "", parts.port or _XROOTD_PORT
     if _open_until.get(place, 0.0) > time.monotonic():
         return
-    with socket.create_connection(place, timeout=_XROOTD_CONNECT_S):
+    with socket.create_connection(place, timeout=_CONNECT_S):
         _open_until[place] = time.monotonic() + _REMEMBERED_S
 
 
@@ -224,8 +226,8 @@ def xrootd_options(options: Mapping[str, Any]) -> dict[str, Any]:
     from fsspec_xrootd import XRootDFileSystem
 
     # uproot can't hand on a time, and without one waits for ever.
-    XRootDFileSystem.default_timeout = XRootDFileSystem.default_timeout or _XROOTD_TIMEOUT_S
-    return {"timeout": _XROOTD_TIMEOUT_S, **options}
+    XRootDFileSystem.default_timeout = XRootDFileSystem.default_timeout or _SILENT_S
+    return {"timeout": _SILENT_S, **options}
 
 
 class VectorTransport(UrlTransport):
@@ -239,7 +241,7 @@ class VectorTransport(UrlTransport):
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         require_listening(url)
-        super().__init__(url, xrootd_options(options))
+        super().__init__(url, options)
         self._mtime = self._filesystem.info(self._inner).get("mtime")
         self._url, self._failed = url, False
 
@@ -262,6 +264,24 @@ class VectorTransport(UrlTransport):
         info = self._filesystem.info(self._inner)
         if (info.get("size"), info.get("mtime")) != (self.size, self._mtime):
             raise FileChangedError("its size or time of change is another one now")
+
+
+def http_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of the file system, with a time after which a silent server has failed."""
+    from aiohttp import ClientTimeout
+
+    # aiohttp itself waits for five minutes where a link is cut.
+    times = ClientTimeout(total=300, sock_connect=_CONNECT_S, sock_read=_SILENT_S)
+    return {**options, "client_kwargs": {"timeout": times, **(options.get("client_kwargs") or {})}}
+
+
+def filesystem_options(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of the file system of a URL, with the times that we wait for its server."""
+    if is_xrootd(url):
+        return xrootd_options(options)
+    if url.startswith(("http://", "https://")):
+        return http_options(options)
+    return dict(options)
 
 
 def open_transport(path: str, options: Mapping[str, Any]) -> Transport:

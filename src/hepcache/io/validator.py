@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import time
@@ -17,12 +18,12 @@ from hepcache.credentials import told_cause, without_credentials
 from hepcache.errors import BadFileError
 from hepcache.io.retry import error_text, retried
 from hepcache.io.transport import (
+    filesystem_options,
     is_url,
     is_xrootd,
     location,
     path_problem,
     require_listening,
-    xrootd_options,
 )
 
 # File servers keep times in steps of up to two seconds, so a file written in
@@ -75,10 +76,15 @@ class Freshness:
     settled: bool
 
 
-def freshness_of(path: str, options: Mapping[str, Any] | None = None) -> Freshness:
-    """Ask for a file's size and time of change."""
+def freshness_of(
+    path: str, options: Mapping[str, Any] | None = None, *, patience_s: float = math.inf
+) -> Freshness:
+    """Ask for a file's size and time of change.
+
+    ``patience_s``: seconds of failures after which a server is not asked again.
+    """
     check_path(path)
-    return _look_remote(path, options or {}) if is_url(path) else _look_local(path)
+    return _look_remote(path, options or {}, patience_s) if is_url(path) else _look_local(path)
 
 
 def check_path(path: str) -> None:
@@ -135,20 +141,18 @@ def _missing(place: Path) -> str:
     return f"no such file: there is nothing below {parent}; is the volume mounted?"
 
 
-def _look_remote(path: str, options: Mapping[str, Any]) -> Freshness:
+def _look_remote(path: str, options: Mapping[str, Any], patience_s: float) -> Freshness:
     public = without_credentials(path)
 
     def ask() -> Any:
-        chosen = options
         if is_xrootd(path):
-            chosen = xrootd_options(options)
             require_listening(path)
-        filesystem, inner = fsspec.core.url_to_fs(path, **chosen)
+        filesystem, inner = fsspec.core.url_to_fs(path, **filesystem_options(path, options))
         filesystem.invalidate_cache(inner)
         return filesystem.info(inner)
 
     try:
-        info = retried(ask)
+        info = retried(ask, patience_s=patience_s)
     except ImportError as error:
         reason = f"{error}; say: pip install 'hepcache[remote]'"
         raise BadFileError({public: reason}, ImportError) from told_cause(error)

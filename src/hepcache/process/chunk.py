@@ -63,6 +63,7 @@ class Content:
     """What the catalogue knows of a chunk's file.
 
     ``run``: which run looked it up.
+    ``places``: where the file lies, where that is not at its path alone.
     ``unopened``: what could not be opened of the fileset that the chunk was cut of; ``None`` where
     all could, and on its way to a worker. It goes wherever a user takes the chunk.
     """
@@ -72,6 +73,7 @@ class Content:
     boundaries: tuple[int, ...] = ()
     replaces: str = ""
     run: str = ""
+    places: tuple[str, ...] = ()
     unopened: UnopenedFiles | None = field(default=None, repr=False)
 
 
@@ -150,6 +152,7 @@ class Chunk(WorkItem):
             options=dict(options),
             replaces=self.replaces,
             store=store,
+            places=self.content.places,
         )
 
 
@@ -304,6 +307,7 @@ def process_chunk(
         derived=log.derived,
         functions=functions,
         first=first,
+        places=log.places,
         cpu_s=clock.cpu_s,
     )
     state.count(record, item.tag, cache)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,11 @@ import uproot
 
 from hepcache.catalogue.catalogue import Catalogue, openers
 from hepcache.credentials import without_credentials
-from hepcache.errors import ConfigurationError, FingerprintError
+from hepcache.errors import ConfigurationError, FingerprintError, OriginError
 from hepcache.fileset import FileRecord
 from hepcache.fileset.load import RESERVED_METADATA
+from hepcache.formats.registry import probe
+from hepcache.io.replicas import PLACE_PATIENCE_S, in_order, note_failure, other_content
 from hepcache.io.retry import retried
 from hepcache.io.validator import storage_options
 from hepcache.results import fingerprint
@@ -88,10 +91,27 @@ class Extraction:
         passed = {name: value for name, value in options.items() if name != "storage_options"}
         flat = {**passed, **storage_options(options)}
 
+        def at_place(record: FileRecord, place: str) -> dict[str, Any]:
+            if record.places and place != record.places[0]:
+                found = probe(place, record.tree, options=options)
+                problem = other_content((record.uuid, record.tag), (found.uuid, found.tag))
+                if problem:
+                    raise OriginError(without_credentials(place), problem)
+            patience_s = PLACE_PATIENCE_S if len(record.places) > 1 else math.inf
+            with retried(
+                lambda: uproot.open({place: None}, **flat), patience_s=patience_s
+            ) as file:
+                return _plain(self.extract(file))
+
         def of_file(record: FileRecord) -> dict[str, Any]:
+            places = in_order(record.places) or [record.path]
             try:
-                with retried(lambda: uproot.open({record.path: None}, **flat)) as file:
-                    return _plain(self.extract(file))
+                for place in places[:-1]:
+                    try:
+                        return at_place(record, place)
+                    except OSError as error:
+                        note_failure(place, error)
+                return at_place(record, places[-1])
             except Exception as error:
                 error.add_note(f"while extracting from {without_credentials(record.path)}")
                 raise

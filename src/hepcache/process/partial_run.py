@@ -16,6 +16,7 @@ from hepcache.process.chunk import Chunk, changed
 from hepcache.report import RunRecord
 from hepcache.report.outcomes import MissingChunk
 from hepcache.results.store import ResultStore
+from hepcache.telemetry import place_uses
 from hepcache.upstream.coffea import WorkItem
 
 _WORK = hashlib.blake2b(b"partial run", digest_size=16).hexdigest()
@@ -166,4 +167,5 @@ def completed(first: RunRecord, second: RunRecord) -> RunRecord:
         stored_raw_bytes=first.stored_raw_bytes + second.stored_raw_bytes,
         unkept_bytes=first.unkept_bytes + second.unkept_bytes,
         first_chunk_s=first.first_chunk_s,
+        places=place_uses(first.places, second.places),
     )

@@ -32,7 +32,9 @@ from hepcache.errors import (
     RetryError,
 )
 from hepcache.fileset import FileRecord, Fileset, FileSpec
+from hepcache.fileset.load import without_replicas
 from hepcache.fileset.segments import cut, segment_boundaries
+from hepcache.io.replicas import place_label
 from hepcache.io.retry import error_text
 from hepcache.process.attempts import ChunkFunction, named_by, parquet_metadata
 from hepcache.process.chunk import (
@@ -79,7 +81,7 @@ from hepcache.report.machine import versions
 from hepcache.report.outcomes import MissingChunk, lacking_text
 from hepcache.results.derived import is_derived
 from hepcache.settings import settings
-from hepcache.telemetry import ChunkRecord
+from hepcache.telemetry import ChunkRecord, PlaceUse, place_uses
 from hepcache.upstream.coffea import (
     DaskExecutor,
     ExecutorBase,
@@ -193,6 +195,8 @@ class Runner(CoffeaRunner):
             self.metadata_cache = {}
         super().__post_init__()
         self._known: dict[tuple[str, str | None], FileRecord] = {}
+        self._replicas: dict[str, tuple[str, ...]] = {}
+        self._places: dict[str, PlaceUse] = {}
         self._unopened = UnopenedFiles()
         self._completing: PartialRun | None = None
         self._remembers = True
@@ -213,7 +217,8 @@ class Runner(CoffeaRunner):
         for meta in fileset:
             error = bad.get((str(meta.filename), meta.treename))
             if error is not None:
-                self._unopened.add_file(meta, error, self._outcome(error))
+                replicas = self._replicas.get(str(meta.filename), ())
+                self._unopened.add_file(meta, error, self._outcome(error), replicas)
                 # The file is bad now, even if coffea's own cache of metadata has it.
                 meta.metadata = None
                 continue
@@ -280,7 +285,15 @@ class Runner(CoffeaRunner):
         Raises ``BadFileError``: it may not lack some; with ``use_result_type`` none, as coffea
         makes the error a result.
         """
-        specs = [FileSpec(meta.dataset, str(meta.filename), meta.treename) for meta in metas]
+        specs = [
+            FileSpec(
+                meta.dataset,
+                str(meta.filename),
+                meta.treename,
+                replicas=self._replicas.get(str(meta.filename), ()),
+            )
+            for meta in metas
+        ]
         status = getattr(self.executor, "status", True)
         found, damaged = self._ask(
             lambda catalogue: catalogue.survey(
@@ -290,6 +303,9 @@ class Runner(CoffeaRunner):
         for spec in specs:
             self._known.pop((spec.path, spec.tree), None)
         self._known.update({(spec.path, spec.tree): record for spec, record in found})
+        for place, reason in {failure for _, record in found for failure in record.failures}:
+            use = {place_label(place): PlaceUse(failures=1, reason=reason)}
+            self._places = place_uses(self._places, use)
         bad = [(spec, _coffeas(error)) for spec, error in damaged]
         self._check_bad(bad)
         return bad
@@ -385,6 +401,9 @@ class Runner(CoffeaRunner):
             for item in items
             if looked_at or not knows_content(item)
         }
+        for item in items:
+            if isinstance(item, Chunk) and item.content.places:
+                self._replicas.setdefault(str(item.filename), item.content.places)
         bad: dict[tuple[str, str | None], BadFileError] = {}
         if metas:
             surveyed = self._survey(metas.values(), {})
@@ -468,6 +487,7 @@ class Runner(CoffeaRunner):
         """
         if extract is None and reduce is not None:
             raise ConfigurationError("reduce", "None without extract", reduce)
+        self._replicas = {}
         self._extraction = None if extract is None else Extraction(extract, reduce)
         try:
             chunks = self._cut(fileset, treename, options)
@@ -487,11 +507,19 @@ class Runner(CoffeaRunner):
         self, fileset: Any, treename: str | None, options: Mapping[str, Any]
     ) -> Iterator[WorkItem]:
         """Return the chunks of a fileset for this Runner itself."""
-        fileset, treename = _as_coffea_takes_it(fileset, treename)
+        fileset, treename = self._as_coffea_takes_it(fileset, treename)
         self._run_id, self._unopened = uuid4().hex, UnopenedFiles()
         with self._auto_dask_client():  # before 2026.9 coffea asks for none here
             chunks: Iterator[WorkItem] = super().preprocess(fileset, treename=treename, **options)
         return chunks
+
+    def _as_coffea_takes_it(self, fileset: Any, treename: str | None) -> tuple[Any, str | None]:
+        """Return a fileset and the tree of its files as coffea knows them; note its replicas."""
+        fileset, replicas = without_replicas(fileset)
+        if replicas and self.format != "root":
+            raise BadFilesetError("only ROOT files can have replicas: name one place of each file")
+        self._replicas.update(replicas)
+        return _as_coffea_takes_it(fileset, treename)
 
     @contextmanager
     def _auto_dask_client(self) -> Iterator[None]:
@@ -539,7 +567,9 @@ class Runner(CoffeaRunner):
         trace: Callable[..., Any] | None = None,
     ) -> Any:
         self._check(processor_instance, uproot_options, iteritems_options)
-        fileset, treename = _as_coffea_takes_it(fileset, treename)
+        if isinstance(fileset, Mapping | str | os.PathLike | Fileset):
+            self._replicas = {}
+        fileset, treename = self._as_coffea_takes_it(fileset, treename)
         self.run_record, self.partial_run, self._run_id = None, None, uuid4().hex
         self._remembers, self._unopened = True, UnopenedFiles()
 
@@ -936,6 +966,8 @@ class Runner(CoffeaRunner):
         if self._not_stored:
             not_stored[self._not_stored] = len(chunks)
         done = out.pop(CLUSTER_RUN, ClusterRun())
+        places = place_uses(self._places, *(chunk.places for chunk in chunks))
+        self._places = {}
         hosts = dict(done.threads)
         for chunk in chunks:
             hosts.setdefault(chunk.host, 1)
@@ -964,6 +996,7 @@ class Runner(CoffeaRunner):
             stored_raw_bytes=done.stored_raw_bytes,
             unkept_bytes=done.unkept_bytes,
             first_chunk_s=self._first_chunk_s(chunks),
+            places=places,
         )
 
     def _first_chunk_s(self, chunks: Sequence[ChunkRecord]) -> float | None:
@@ -986,6 +1019,7 @@ def _chunk(item: WorkItem, record: FileRecord, boundaries: tuple[int, ...], run:
             boundaries=boundaries,
             replaces=record.replaces,
             run=run,
+            places=record.places,
         ),
     )
 

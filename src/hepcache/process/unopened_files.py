@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ class UnopenedFiles:
     """Files, and chunks of files, that could not be opened, so that a run lacks their events.
 
     ``missing``: what a record says of them.
-    ``fileset``: the files, as coffea takes them.
+    ``fileset``: the files, as our Runner takes them.
     ``chunks``: the chunks, of files that were there when they were cut.
     ``bad``: why they can't be analysed.
     """
@@ -30,7 +31,11 @@ class UnopenedFiles:
     bad: list[tuple[FileSpec, BadFileError]] = field(default_factory=list)
 
     def add_file(
-        self, meta: FileMeta, error: BadFileError, outcome: Literal["failed", "skipped"]
+        self,
+        meta: FileMeta,
+        error: BadFileError,
+        outcome: Literal["failed", "skipped"],
+        replicas: Sequence[str] = (),
     ) -> None:
         """Note a file of which nobody knows how many events it has."""
         missing = MissingChunk(
@@ -48,7 +53,10 @@ class UnopenedFiles:
         known = {"files": {}, "metadata": meta.metadata}
         if meta.preload:
             known["preload"] = meta.preload
-        self.fileset.setdefault(meta.dataset, known)["files"][meta.filename] = meta.treename
+        entry: Any = meta.treename
+        if replicas:
+            entry = {"object_path": meta.treename, "replicas": list(replicas)}
+        self.fileset.setdefault(meta.dataset, known)["files"][meta.filename] = entry
 
     def add_chunk(
         self, item: WorkItem, error: BadFileError, outcome: Literal["failed", "skipped"]

@@ -28,7 +28,7 @@ from hepcache.io.atomic import write_atomically
 from hepcache.report.machine import machine, versions
 from hepcache.report.outcomes import Coverage, MissingChunk, OverdueChunk
 from hepcache.report.profile import Profile
-from hepcache.telemetry import ChunkRecord, DerivedUse, KernelUse
+from hepcache.telemetry import ChunkRecord, DerivedUse, KernelUse, PlaceUse
 
 RUN_SCHEMA = "hepcache.run"
 _VERSION = 1
@@ -64,6 +64,7 @@ class RunData:
     first_chunk_s: float | None = None
     failed: Sequence[MissingChunk] = ()
     not_stored: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[str, PlaceUse] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[MissingChunk]:

@@ -171,6 +171,9 @@ class RunRecord(RunData):
         Seconds from when the cluster was asked for workers to the first chunk,
         by the clocks of client and worker; ``None`` where there were workers
         before, or nothing is known of it.
+    places
+        Of files that have several places: what each place gave, how often
+        it failed, and why the last time.
     kernels
         What went through NFS and FS-Cache, for each kernel below the hosts
         that has mounts which hold the run's files.

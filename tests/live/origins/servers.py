@@ -45,7 +45,7 @@ http {{
 
 @dataclass
 class Server:
-    """A server that runs on the host ``server``, can be killed, and started again."""
+    """A server that runs on a host, can be killed, and started again."""
 
     network: Network
     command: list[str]
@@ -54,6 +54,7 @@ class Server:
     log: Path
     options: dict[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    host: str = "server"
 
     def url(self, path: Path) -> str:
         return self.prefix + (os.fspath(path) if self.prefix.startswith("root") else path.name)
@@ -61,11 +62,11 @@ class Server:
     def start(self) -> None:
         with self.log.open("a") as log:
             self.process = self.network.start(
-                "server", self.command, self.environment, stdout=log, stderr=log
+                self.host, self.command, self.environment, stdout=log, stderr=log
             )
         ask = f"import socket; socket.create_connection(('127.0.0.1', {self.port}), 1)"
         for _ in range(150):
-            done = self.network.run("server", [sys.executable, "-c", ask])
+            done = self.network.run(self.host, [sys.executable, "-c", ask])
             if done.returncode == 0:
                 return
             if self.process.poll() is not None:
@@ -91,13 +92,18 @@ def xrootd(network: Network, debian: Callable[..., None], files: Path, home: Pat
 
 
 def nginx(
-    network: Network, debian: Callable[..., None], files: Path, home: Path, scheme: str
+    network: Network,
+    debian: Callable[..., None],
+    files: Path,
+    home: Path,
+    scheme: str,
+    host: str = "server",
 ) -> Server:
     debian("nginx-light", needs="nginx")
     debian("openssl", needs="openssl")
     home.mkdir()
     (home / "nginx.conf").write_text(_NGINX.format(files=files, home=home))
-    address = network.host("server")
+    address = network.host(host)
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
          "-nodes", "-days", "2", "-subj", "/CN=live", "-addext", f"subjectAltName=IP:{address}",
@@ -111,7 +117,7 @@ def nginx(
     command = ["nginx", "-p", str(home), "-c", str(home / "nginx.conf")]
     return Server(
         network, command, 80, f"{scheme}://{address}/", home / "out.log",
-        environment={"SSL_CERT_FILE": str(home / "server.pem")},
+        environment={"SSL_CERT_FILE": str(home / "server.pem")}, host=host,
     )  # fmt: skip
 
 

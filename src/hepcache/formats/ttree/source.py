@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -33,16 +33,21 @@ from hepcache.io.origin import OriginFile, open_origin
 from hepcache.io.ranges import MergedRange, ObjectRange, Range, coalesced
 from hepcache.io.retry import causes, error_text
 from hepcache.io.validator import freshness_of, storage_options
-from hepcache.telemetry import ReadLog
+from hepcache.telemetry import ReadLog, place_uses
 
 
 class UprootSource:
-    """One tree of one file, opened at its origin."""
+    """One tree of one file, opened at its origin.
 
-    def __init__(self, ref: TreeRef) -> None:
+    ``check``: raises an error unless one of the file's places has the content that is wanted.
+    """
+
+    def __init__(self, ref: TreeRef, check: Callable[[str], None] = lambda _: None) -> None:
         self.ref = ref
         self._turn = threading.RLock()
-        self.origin: OriginFile = open_origin(ref.path, storage_options(ref.options))
+        self.origin: OriginFile = open_origin(
+            ref.path, storage_options(ref.options), ref.places, check
+        )
         try:
             self._file: Any = uproot.open(self.origin, **_uproot_options(ref))
             table = tree_table(self._file, ref.tree, ref.content, ref.store)
@@ -62,9 +67,9 @@ class UprootSource:
             return self._file[self.ref.tree] if isinstance(self.tree, BranchTable) else self.tree
 
     def _check(self) -> None:
-        if self.ref.validator:
+        if self.ref.validator and len(self.ref.places) < 2:
             passed = storage_options(self.ref.options)
-            if freshness_of(self.ref.path, passed).validator != self.ref.validator:
+            if freshness_of(self.ref.place, passed).validator != self.ref.validator:
                 raise OriginError(
                     self.ref.path,
                     "the file was written while it was being analysed; run again to take up "
@@ -199,6 +204,7 @@ class UprootSource:
         log.requested_bytes += requested - self._reported[0]
         log.origin_bytes += came - self._reported[1]
         self._reported = requested, came
+        log.places = place_uses(log.places, self.origin.take_uses())
 
     def _branch(self, name: str) -> Any:
         try:

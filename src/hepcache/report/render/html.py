@@ -33,6 +33,7 @@ from hepcache.report.render.tables import (
     derived_text,
     forecast_text,
     headline,
+    places_text,
     processing_texts,
     profile_text,
 )
@@ -146,6 +147,7 @@ def _environment() -> Environment:
         variables=_variables,
         lacking=lacking_text,
         derived=derived_text,
+        places=places_text,
         profile=profile_text,
     )
     return environment

@@ -19,7 +19,7 @@ from hepcache.report.outcomes import lacking_text
 from hepcache.report.profile import Profile
 from hepcache.report.record import RunData
 from hepcache.report.summary import Summary, hits_text
-from hepcache.telemetry import DerivedUse
+from hepcache.telemetry import DerivedUse, place_uses
 
 CYCLE_HEADINGS = (
     "cycle",
@@ -103,6 +103,7 @@ def notes_text(records: Sequence[RunData], summaries: Sequence[Summary]) -> str 
     if summaries:
         found.append(processor_text(summaries[-1]))
     if records:
+        found.append(places_text(records))
         found += [_unkept_text(records[-1]), *_reuse_texts(records[-1], summaries[-1])]
         found += [derived_text(name, use) for name, use in records[-1].derived.items()]
         if records[-1].derived:
@@ -131,6 +132,21 @@ def _unkept_text(record: RunData) -> str | None:
         "slow for the run, or memory short. The next run reads them again; "
         "'hepcache cache warm' waits for the volume."
     )
+
+
+def places_text(records: Sequence[RunData]) -> str | None:
+    """Return which places of files failed how often and why, and what each gave."""
+    uses = place_uses(*(record.places for record in records))
+    if not any(use.failures for use in uses.values()):
+        return None
+    parts = []
+    for place, use in sorted(uses.items(), key=lambda item: -item[1].failures):
+        gave = f"gave {bytes_text(use.read_bytes)}" if use.read_bytes else "gave nothing"
+        if use.failures:
+            times = "once" if use.failures == 1 else f"{count_text(use.failures)} times"
+            gave = f"failed {times} ({use.reason}) and {gave}"
+        parts.append(f"{place} {gave}")
+    return f"Files have several places: {'; '.join(parts)}."
 
 
 def _reuse_texts(record: RunData, summary: Summary) -> list[str]:
