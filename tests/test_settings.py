@@ -48,6 +48,8 @@ BAD = {
     "cache.quota": ["0%", "-1%", -3, 0, "", "nan%", "5 foos"],
     "cache.cull": ["high", None, True, "-7%", "nan", "7%%", [7], "1e999", 0, "101%", "0%", ""],
     "cache.codec": ["gzip", None, "ZSTD"],
+    "cache.neighbours": [None, 2, "yes", []],
+    "cache.neighbours_rate": ["fast", 0, -1, "", True, "0 MB/s", [5]],
     "drain_file": ["", None, 1],
     "segment.entries": [0, -5, 1.5, "many", True, None, "100_000"],
     "placement.duplicates": [1, "many", -3, "nan", "inf", True, 10**400],

@@ -72,6 +72,8 @@ class Settings:
     ``group_origins``: URLs below which the group's cache may hold columns.
     ``cull``: free fraction of the volume below which columns are evicted.
     ``codec``: how columns are kept: auto, raw, lz4 or zstd.
+    ``neighbours``: whether hosts get columns from each other; ``neighbours_rate``: bytes per
+    second that one sends at most, or ``None``.
     ``segment_entries``: target length of a segment in entries.
     ``duplicates``: how many times longer than expected a chunk may take before an idle host tries
     it too, or ``None``.
@@ -94,6 +96,8 @@ class Settings:
     quota_fraction: float | None
     cull: float
     codec: Literal["auto", "raw", "lz4", "zstd"]
+    neighbours: bool
+    neighbours_rate: int | None
     drain_file: Path
     segment_entries: int
     duplicates: float | None
@@ -148,6 +152,10 @@ def read() -> Settings:
         quota_fraction=quota_fraction,
         cull=_fraction(values, "cache.cull"),
         codec=_one_of(values, "cache.codec", "auto", "raw", "lz4", "zstd"),
+        neighbours=_switch(values, "cache.neighbours"),
+        neighbours_rate=None
+        if values["cache.neighbours_rate"] is None
+        else _rate(values, "cache.neighbours_rate"),
         drain_file=_given_path(values, "drain_file", "a path"),
         segment_entries=_whole(values, "segment.entries", least=1),
         duplicates=None if duplicates is None else _above(values, "placement.duplicates", 1),
@@ -252,6 +260,20 @@ def _bytes(values: Mapping[str, Any], key: str, *, least: int) -> int:
     if found < least:
         raise _refused(values, key, expected)
     return found
+
+
+def _rate(values: Mapping[str, Any], key: str) -> int:
+    text = str(values[key])
+    try:
+        return _bytes({**values, key: text.removesuffix("/s")}, key, least=1)
+    except ConfigurationError:
+        raise _refused(values, key, "bytes per second, such as 500 MB/s, or null") from None
+
+
+def _switch(values: Mapping[str, Any], key: str) -> bool:
+    if not isinstance(values[key], bool):
+        raise _refused(values, key, "true or false")
+    return bool(values[key])
 
 
 def _size(values: Mapping[str, Any], key: str) -> tuple[int | None, float | None]:

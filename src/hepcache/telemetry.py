@@ -12,11 +12,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
-Cause = Literal["hit", "miss", "stolen", "evicted", "stale", "corrupt"]
-"""Where a column came from: ``hit`` if it was in a cache when the run began; all others were
-read at the origin in the run, by the chunk itself or by one before it of the same segment."""
+Cause = Literal["hit", "neighbour", "miss", "stolen", "evicted", "stale", "corrupt"]
+"""Where a column came from: ``hit`` if it was in its host's cache when the run began;
+``neighbour`` if another host's cache gave it in the run; all others were read at the origin in the
+run, by the chunk itself or by one before it of the same segment."""
 
 CAUSES: tuple[Cause, ...] = get_args(Cause)
+
+CACHED: frozenset[Cause] = frozenset({"hit", "neighbour"})
+"""Causes of columns that were in some host's cache, so that no origin was asked for them."""
+
+
+def missed_bytes(cause_bytes: Mapping[str, int]) -> int:
+    """Return the decoded bytes of the columns that were read at the origin.
+
+    >>> missed_bytes({"hit": 5, "neighbour": 3, "miss": 2})
+    2
+    """
+    return sum(nbytes for cause, nbytes in cause_bytes.items() if cause not in CACHED)
 
 
 @dataclass(slots=True)
@@ -104,6 +117,8 @@ class ReadLog:
     of the baskets wanted, without gaps, metadata and what was fetched in vain.
     ``derived_columns``: names under which derived columns are stored that were wanted.
     ``places``: what was read and failed at each place of a file that has several.
+    ``neighbour_bytes``, ``neighbour_s``: bytes that came from other hosts' caches, as they are
+    stored there, and seconds of waiting for them and checking them.
     """
 
     causes: Counter[Cause] = field(default_factory=Counter)
@@ -118,11 +133,13 @@ class ReadLog:
     derived: dict[str, DerivedUse] = field(default_factory=dict)
     derived_columns: set[str] = field(default_factory=set)
     places: dict[str, PlaceUse] = field(default_factory=dict)
+    neighbour_bytes: int = 0
+    neighbour_s: float = 0.0
 
     @property
     def loading_s(self) -> float:
         """Seconds of waiting for bytes and of decoding them."""
-        return self.read_s + self.decode_s
+        return self.read_s + self.decode_s + self.neighbour_s
 
     def count(self, column: str, parts: Mapping[Cause, int]) -> None:
         """Count a column.
@@ -162,6 +179,7 @@ class ChunkRecord:
     ``first``: whether its process had run no chunk of this processor before; such a chunk pays
     for imports.
     ``places``: what was read and failed at each place of a file that has several.
+    ``neighbour_bytes``, ``neighbour_s``: see :class:`ReadLog`.
     """
 
     dataset: str
@@ -193,6 +211,8 @@ class ChunkRecord:
     first: bool = False
     cpu_s: float = 0.0
     places: dict[str, PlaceUse] = field(default_factory=dict)
+    neighbour_bytes: int = 0
+    neighbour_s: float = 0.0
 
     @property
     def events(self) -> int:
@@ -207,7 +227,7 @@ class ChunkRecord:
     @property
     def loading_s(self) -> float:
         """Seconds of waiting for bytes and of decoding them."""
-        return self.read_s + self.decode_s
+        return self.read_s + self.decode_s + self.neighbour_s
 
     @property
     def computed_once_s(self) -> float:
@@ -279,7 +299,7 @@ class Tally:
     @property
     def missed_bytes(self) -> int:
         """Decoded bytes of the columns that were read at the origin."""
-        return sum(self.cause_bytes.values()) - self.cause_bytes["hit"]
+        return missed_bytes(self.cause_bytes)
 
     @property
     def columns(self) -> int:

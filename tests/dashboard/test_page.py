@@ -55,7 +55,7 @@ def test_all_values_are_on_the_page() -> None:
                      "bytes-source", "hits-source", "residency-source")
     }  # fmt: skip
     assert sources["numbers"]["hit_ratio"] == [0.75]
-    assert sources["causes-source"]["columns"] == [3, 1, 0, 0, 0, 0]
+    assert sources["causes-source"]["columns"] == [3, 0, 1, 0, 0, 0, 0]
     assert sources["load-source"]["both"] == pytest.approx([1.0, 1.1, 1.2])
     assert sources["stealing-source"]["given"] == [0, -2, -4]
     assert sources["tail-source"]["last"] == [10.0, 11.0, 12.0]

@@ -86,7 +86,7 @@ def test_plugins_hear_of_a_graph_before_its_tasks_move() -> None:
 
 def test_outside_a_worker_there_is_no_task() -> None:
     assert current_task() is None
-    assert task_annotation("any") == ""
+    assert task_annotation("any", "") == ""
     assert list(waiting_tasks()) == []
 
 

@@ -35,8 +35,8 @@ number of uses, and flags."""
 EVICTED = 1
 """Flag of a slot: the key was stored and had to go."""
 
-FILLED_AFTER: dict[Cause, int] = {"evicted": 2, "corrupt": 4}
-"""Flags of a slot: the key is stored again, after this had happened."""
+FILLED_AFTER: dict[Cause, int] = {"evicted": 2, "corrupt": 4, "neighbour": 8}
+"""Flags of a slot: the key is stored again, after this had happened, or was got there."""
 
 _COST_BITS = 8  # to the left of the flags: cost in octaves, and a number that makes it positive
 _COST_ZERO = 128
@@ -95,6 +95,7 @@ class Totals:
     ``origin_bytes``: bytes that came from origins.
     ``evicted``, ``evicted_bytes``: columns that had to go, and what they occupied.
     ``damaged``: columns that were set aside.
+    ``neighbour_bytes``: bytes that came from other hosts' caches.
     """
 
     # On disk they have this order: a new one is the last.
@@ -110,6 +111,7 @@ class Totals:
     evicted: int = 0
     evicted_bytes: int = 0
     damaged: int = 0
+    neighbour_bytes: int = 0
 
     def __add__(self, other: Totals) -> Totals:
         mine, others = asdict(self), asdict(other)

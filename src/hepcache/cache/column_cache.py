@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.filesize import decimal
 
 from hepcache.cache.access_log import EVICTED, FILLED_AFTER, AccessLog, Totals
@@ -33,6 +35,7 @@ _WAITING_BYTES = 512 << 20
 _MEMORY_BYTES = 320 << 20
 _BEGINNING = (1 << 62) + 4  # a lock beyond every key's number
 _MOST_RUNS = 64
+_ALIGNED = 16  # bytes: any number is aligned where its column is, and memory from malloc always is
 
 
 class ColumnCache:
@@ -309,6 +312,32 @@ class ColumnCache:
         except (Damage, ForeignFile, OSError, ValueError, MemoryError):
             return None  # who looks it up deals with it
         return Entry(header.meta, (), stored_ns)
+
+    def stored(self, key: ColumnKey, most: int) -> NDArray[np.uint8] | None:
+        """Return a column as it is stored, for another host.
+
+        ``most``: bytes that it may have. It returns ``None`` where it has more, or isn't stored;
+        it counts as no use.
+        """
+        found = self._lookup.whole(self.layout.column(key), key_digest(key))
+        return found if found is not None and len(found) <= most else None
+
+    def received(self, key: ColumnKey, data: NDArray[np.uint8]) -> Entry | None:
+        """Return the column that another host has sent as it is stored there.
+
+        It returns ``None`` where the bytes are damaged, or another column's.
+        """
+        aligned = np.require(data, np.uint8, "C")
+        if aligned.ctypes.data % _ALIGNED:
+            room = np.empty(len(aligned) + _ALIGNED, np.uint8)
+            begin = -room.ctypes.data % _ALIGNED
+            aligned = room[begin : begin + len(aligned)]
+            aligned[:] = data
+        aligned.flags.writeable = False
+        try:
+            return self._lookup.received(key_digest(key), aligned)
+        except (Damage, ForeignFile, ValueError, MemoryError):
+            return None
 
     def columns_of(self, key: ColumnKey) -> set[str]:
         """Return the columns of a key's segment that are stored or about to be."""

@@ -35,7 +35,7 @@ from hepcache.io.locks import ByteLocks
 from hepcache.telemetry import Cause
 
 Produce = Callable[[Sequence[ColumnKey]], Mapping[ColumnKey, Entry]]
-"""Reads columns at the origin."""
+"""Reads columns at the origin, or gets them from other hosts."""
 _RATE = struct.Struct("<d")
 _GUESSED_RATE = 1e9  # of a volume that can't be measured, in bytes/s
 _SLOW_RATE = 1e8  # of the slowest volume that is worth a cache
@@ -238,8 +238,9 @@ class SingleFlight:
             for buffer in entry.buffers:
                 # A change after this point would be stored under a good checksum.
                 buffer.flags.writeable = False
-            results[wanted_column.key] = entry, wanted_column.cause
-            self._write_behind(claim, wanted_column, entry, until)
+            cause: Cause = "neighbour" if entry.neighbour else wanted_column.cause
+            results[wanted_column.key] = entry, cause
+            self._write_behind(claim, replace(wanted_column, cause=cause), entry, until)
 
     def _write_behind(
         self, claim: _FillLocks, wanted_column: _Wanted, entry: Entry, until: float | None

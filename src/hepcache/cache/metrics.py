@@ -103,6 +103,12 @@ def _metrics(totals: Mapping[str, Totals], used: Mapping[str, int]) -> Iterator[
         by_user("origin_bytes"),
     )
     yield Metric(
+        "hepcache_neighbour_bytes_total",
+        "counter",
+        "Bytes that came from other hosts' caches.",
+        by_user("neighbour_bytes"),
+    )
+    yield Metric(
         "hepcache_evicted_columns_total",
         "counter",
         "Columns that were evicted.",

@@ -38,6 +38,7 @@ class Entry:
     ``stored_ns``: when it was read at the origin, on this host's clock that never goes back; 0
     where it did not come from the cache.
     ``seconds``: what it took to compute; 0 where it was read.
+    ``neighbour``: whether another host's cache gave it.
     ``nbytes``: decoded size in bytes, ``meta`` included.
     """
 
@@ -45,6 +46,7 @@ class Entry:
     buffers: tuple[NDArray[Any], ...]
     stored_ns: int = field(default=0, compare=False)
     seconds: float = field(default=0.0, compare=False)
+    neighbour: bool = field(default=False, compare=False)
     nbytes: int = field(init=False, compare=False)
     _digests: list[bytes] = field(init=False, compare=False, repr=False, default_factory=list)
 

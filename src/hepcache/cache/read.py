@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hepcache.cache.disk.codecs import RAW, decompress
 from hepcache.cache.disk.files import Fingerprint, read_column, verify_payload, verify_payloads
-from hepcache.cache.disk.format import Damage, ForeignFile, Header
+from hepcache.cache.disk.format import Damage, ForeignFile, Header, parse_header
 from hepcache.cache.disk.layout import Layout
 from hepcache.cache.disk.memory_map import give_back_pages, is_mapped
 from hepcache.cache.model import ColumnKey, Entry
@@ -68,6 +68,30 @@ class Lookup:
             self._verified.add(fingerprint)
         buffers = (_buffer(header, data, number) for number in range(len(header.buffers)))
         return Entry(header.meta, tuple(buffers), fingerprint[1])
+
+    def whole(self, path: str, digest: bytes) -> NDArray[np.uint8] | None:
+        """Return all bytes of a stored column, compared with its checksums; ``None`` for none."""
+        try:
+            header, data, _ = read_column(path, digest)
+            verify_payloads(header, data)
+        except Damage:
+            self.quarantine(path)
+            return None
+        except (ForeignFile, OSError, ValueError, MemoryError):
+            return None
+        return data
+
+    def received(self, digest: bytes, data: NDArray[np.uint8]) -> Entry:
+        """Return the column in the bytes of a stored one, compared with its checksums.
+
+        Raises ``Damage`` or ``ForeignFile``: it is not the column of this digest, whole.
+        """
+        header = parse_header(data.data, digest)
+        if header.file_bytes != len(data):
+            raise Damage(f"{len(data)} bytes where {header.file_bytes} were written")
+        verify_payloads(header, data)
+        buffers = (_buffer(header, data, number) for number in range(len(header.buffers)))
+        return Entry(header.meta, tuple(buffers), neighbour=True)
 
     def release_pages(self) -> None:
         """Give back what is held of columns that are no longer stored."""

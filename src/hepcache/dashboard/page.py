@@ -41,7 +41,7 @@ from hepcache.dashboard.state import COMPUTING, FULL, HostView, SegmentMap, Snap
 from hepcache.display import bytes_text, count_text, ratio_text, seconds_text
 from hepcache.report.render.style import LIGHT
 from hepcache.scheduling.plugin import PlacementPlugin
-from hepcache.telemetry import CAUSES
+from hepcache.telemetry import CACHED, CAUSES
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 _LEAST_WIDTH = 270  # of a plot, in pixels: narrower windows have fewer side by side
@@ -159,7 +159,7 @@ class _CausesPanel(_Bars):
         self.fill(
             CAUSES,
             columns=[counts[cause] for cause in CAUSES],
-            color=[LIGHT.cache if cause == "hit" else LIGHT.origin for cause in CAUSES],
+            color=[LIGHT.cache if cause in CACHED else LIGHT.origin for cause in CAUSES],
             text=[words[cause] if counts[cause] else "0" for cause in CAUSES],
         )
 

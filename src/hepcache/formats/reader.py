@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Protocol
 
 import awkward as ak
 
@@ -30,10 +32,26 @@ from hepcache.io.retry import causes
 from hepcache.telemetry import Cause, ReadLog
 
 
+class OtherHosts(Protocol):
+    """Gets columns from other hosts' caches."""
+
+    @property
+    def preferred(self) -> bool:
+        """Whether to ask them before the origin."""
+        ...
+
+    def fetch(
+        self, keys: Collection[ColumnKey], *, last_resort: bool = False
+    ) -> dict[ColumnKey, Entry]:
+        """Return those columns that they give; ``last_resort``: the origin has failed."""
+        ...
+
+
 class Reader:
     """Reads columns of one tree for one chunk.
 
     ``cache``: this host's cache, or ``None`` to read everything at the origin.
+    ``others``: the other hosts that may hold columns, or ``None``.
     ``open_source``: opens the tree at its origin; called only when a column is missing.
     ``log``: where causes, bytes and seconds are counted.
     ``patient``: whether the cache is to keep all that is read, however long its volume takes.
@@ -51,9 +69,10 @@ class Reader:
         *,
         since_ns: int | None = None,
         patient: bool = False,
+        others: OtherHosts | None = None,
     ) -> None:
         self.ref, self.log, self._since_ns = ref, log, since_ns
-        self._patient = patient
+        self._patient, self._others = patient, others
         self.failed: dict[str, BaseException] = {}
         self._cache, self._open_source = cache, open_source
         self._spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -291,15 +310,15 @@ class Reader:
                 self._keep(key, column, "miss")
             return
         fresh: dict[ColumnKey, Column] = {}
-
         counters: dict[ColumnKey, Cause] = {}
 
-        def produce(missing: Sequence[ColumnKey]) -> dict[ColumnKey, Entry]:
+        def read(missing: Sequence[ColumnKey]) -> dict[ColumnKey, Entry]:
             # A chunk of a part of a segment will need the counters that this one may not.
             counters.update(self._absent_counters(missing))
             fresh.update(self._read([*missing, *counters]))
             return {key: to_entry(fresh[key]) for key in missing}
 
+        produce = read if self._others is None else partial(_got, self._others, read)
         held = self._cache.fetch(wanted, produce, since_ns=self._since_ns, patient=self._patient)
         for key, (entry, cause) in held.items():
             column = fresh[key] if key in fresh else from_entry(entry)
@@ -349,6 +368,25 @@ class Reader:
             for name, column in source.read(wanted, start, stop, self.log).items():
                 columns[self._key(name, start, stop)] = column
         return columns
+
+
+def _got(
+    others: OtherHosts,
+    read: Callable[[Sequence[ColumnKey]], dict[ColumnKey, Entry]],
+    missing: Sequence[ColumnKey],
+) -> dict[ColumnKey, Entry]:
+    """Return columns from other hosts, and what these have not from the origin."""
+    came = others.fetch(missing)
+    rest = [key for key in missing if key not in came]
+    if not rest:
+        return came
+    try:
+        return came | read(rest)
+    except OriginError:
+        came |= others.fetch(rest, last_resort=True)
+        if any(key not in came for key in rest):
+            raise
+        return came
 
 
 def _described(key: ColumnKey) -> str:

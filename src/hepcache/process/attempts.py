@@ -132,7 +132,7 @@ class ChunkFunction:
                 raise
             raise chunk_error(action, chunk, error.__cause__) from error.__cause__
         ended = time.time()
-        owner = task_annotation(OWNER)
+        owner = task_annotation(OWNER, "")
         record = chunk_record(
             chunk, began, ended, worker=worker_name(), owner=owner, process_s=ended - began
         )

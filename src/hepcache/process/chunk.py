@@ -27,6 +27,7 @@ from hepcache.placement.identity import JobIdentity
 from hepcache.process.derived_maker import CALLS, CallLog
 from hepcache.process.error_context import CREATING, OPENING, PROCESSING, chunk_error, described
 from hepcache.process.lazy_columns import ChunkEvents
+from hepcache.process.neighbours import Neighbours
 from hepcache.process.prefetch import Next
 from hepcache.process.sampling import sampled
 from hepcache.process.unopened_files import UnopenedFiles
@@ -34,6 +35,7 @@ from hepcache.process.worker_state import WorkerState
 from hepcache.results.derived import ChunkFiles, DerivedColumns
 from hepcache.results.opened_files import files_of_chunk, opened_files
 from hepcache.scheduling.plugin import OWNER
+from hepcache.scheduling.rebalance import HOLDERS
 from hepcache.settings import settings
 from hepcache.telemetry import ChunkRecord, ReadLog
 from hepcache.upstream.coffea import Accessed, WorkItem, key_to_tuple
@@ -218,8 +220,11 @@ def process_chunk(
 
     clock = _Clock()
     cache = state.cache_of(item.path)
-    owner = task_annotation(OWNER)
+    owner = task_annotation(OWNER, "")
     log = ReadLog()
+    others = state.neighbourhood.of_task(
+        task_annotation(HOLDERS, ()), cache, item.path, log, shared=cache is not state.cache
+    )
     functions: dict[str, float] = {}
     start = item.entrystart
     stop = item.entrystop
@@ -231,7 +236,7 @@ def process_chunk(
     if known_calls is not None:
         calls = CallLog(item.dataset, state.sent_calls(item.run) | set(known_calls))
     with (
-        _prefetching(item, cache, state, kind, uproot_options, log) as ref,
+        _prefetching(item, cache, state, kind, uproot_options, log, others) as ref,
         opened_files(ignored) as opened,
     ):
         derived = DerivedColumns(
@@ -247,7 +252,9 @@ def process_chunk(
             note=None if calls is None else calls.note,
         )
         try:
-            form = state.forms.form(ref, schema, cache, iteritems_options, log)
+            form = state.forms.form(
+                ref, schema, cache, iteritems_options, log, others.form if others else None
+            )
             reader = Reader(
                 ref,
                 # In the mode fscache it is the kernel that keeps what is read.
@@ -257,6 +264,7 @@ def process_chunk(
                 since_ns=cache.run_began(item.run) if item.run else None,
                 # Who names columns, to warm the caches, wants them there.
                 patient=bool(item.preload),
+                others=others,
             )
             reading = ChunkEvents(
                 form, reader, start, stop, metadata, buffer_cache(), item.preload, derived
@@ -309,6 +317,8 @@ def process_chunk(
         first=first,
         places=log.places,
         cpu_s=clock.cpu_s,
+        neighbour_bytes=log.neighbour_bytes,
+        neighbour_s=log.neighbour_s,
     )
     state.count(record, item.tag, cache)
     if calls is not None and calls.calls:
@@ -325,6 +335,7 @@ def _prefetching(
     kind: str,
     uproot_options: Mapping[str, Any],
     log: ReadLog,
+    others: Neighbours | None,
 ) -> Iterator[TreeRef]:
     """Yield a chunk's tree, and fetch for the chunks that follow while this one is processed."""
 
@@ -333,8 +344,10 @@ def _prefetching(
         ref = chunk.tree_ref(uproot_options, cache)
         return Next(ref, chunk.entrystart, chunk.entrystop, touched, cache)
 
-    # Where nothing was missing there is nothing to fetch, and nothing to pay for looking.
-    items = state.upcoming() if state.prefetcher.missing else []
+    # Where nothing was missing there is nothing to fetch, and nothing to pay for looking. What
+    # other hosts give need not be read ahead.
+    given = others is not None and others.preferred
+    items = state.upcoming() if state.prefetcher.missing and not given else []
     following = [
         expected(chunk, state.cache_of(chunk.path)) for chunk in items if isinstance(chunk, Chunk)
     ]

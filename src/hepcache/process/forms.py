@@ -9,7 +9,7 @@ in the process. A new file whose branches are known needs neither.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -41,6 +41,7 @@ class SchemaForm:
 # Another release of these may make another form of the same branches.
 _RELEASES = "-".join(version(name) for name in ("coffea", "uproot", "awkward"))
 _KIND = f"tree-forms-{_RELEASES}"
+_DIGEST = 32  # hexadecimal digits
 
 
 class FormCache:
@@ -59,6 +60,7 @@ class FormCache:
         cache: ColumnCache | None,
         iteritems_options: Mapping[str, Any],
         log: ReadLog,
+        neighbour_form: Callable[[str, str], bytes | None] | None = None,
     ) -> SchemaForm:
         """Return a schema's form for a tree; the origin is asked only the first time.
 
@@ -66,6 +68,7 @@ class FormCache:
         ``iteritems_options``: options for ``tree.iteritems``. Those that hold functions have no
         lasting name, so with them the form is made anew for each chunk.
         ``log``: where bytes requested from the origin are counted.
+        ``neighbour_form``: returns a packed form by kind and name, if another host has it.
         Raises ``OriginError``: the form is not known, and the origin can't be read.
         """
         variant = _variant(iteritems_options)
@@ -78,6 +81,10 @@ class FormCache:
         if text is None:
             name = f"{ref.content}-{quote(ref.tree, safe='')}{variant}"
             text = _stored(name, cache)
+            if text is None and neighbour_form is not None:
+                text = _unpacked_form(neighbour_form(_KIND, name))
+                if text is not None:
+                    _store(name, cache, text)
             if text is None:
                 text = _new(ref, schema, cache, iteritems_options, variant, log)
                 _store(name, cache, text)
@@ -143,12 +150,27 @@ def _built(text: str, schema: type) -> SchemaForm:
     return SchemaForm(made, made.form, ak.forms.from_dict(made.form), columns)
 
 
-def _stored(name: str, cache: ColumnCache | None) -> str | None:
-    if cache is None:
-        return None
-    digest = cache.blob_get(_KIND, name)
+def packed_form(kind: str, name: str, cache: ColumnCache) -> bytes | None:
+    """Return a form as a host keeps it: its digest, then the compressed text."""
+    digest = cache.blob_get(kind, name)
     packed = None if digest is None else cache.blob_get("forms", digest.decode())
-    return None if packed is None else zstandard.decompress(packed).decode()
+    return None if digest is None or packed is None else digest + packed
+
+
+def _unpacked_form(packed: bytes | None) -> str | None:
+    """Return a form's text; ``None`` where it is damaged, or there is none."""
+    if packed is None:
+        return None
+    digest, text = packed[:_DIGEST], packed[_DIGEST:]
+    try:
+        raw = zstandard.decompress(text)
+    except zstandard.ZstdError:
+        return None
+    return raw.decode() if xxhash.xxh3_128_hexdigest(raw).encode() == digest else None
+
+
+def _stored(name: str, cache: ColumnCache | None) -> str | None:
+    return None if cache is None else _unpacked_form(packed_form(_KIND, name, cache))
 
 
 def _store(name: str, cache: ColumnCache | None, text: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from distributed import Worker, WorkerPlugin
 
 import hepcache.process.chunk  # noqa: F401 - all that a chunk needs, before setup() freezes it
+from hepcache.process.neighbours import SEND
 from hepcache.process.worker_state import WorkerState, worker_state
 from hepcache.scheduling.plugin import RANKS
 from hepcache.scheduling.workers import METRIC
@@ -35,6 +36,7 @@ class CachePlugin(WorkerPlugin):
         self.state.caches()
         worker.stream_handlers[RANKS] = partial(_rank, worker)
         worker.metrics[METRIC] = self.report
+        worker.handlers[SEND] = self.send
         # Walking over all modules takes the garbage collector longer than a hot chunk does.
         gc.collect()
         gc.freeze()
@@ -42,8 +44,14 @@ class CachePlugin(WorkerPlugin):
     def teardown(self, worker: Worker) -> None:
         """Write what is pending."""
         worker.metrics.pop(METRIC, None)
+        worker.handlers.pop(SEND, None)
         self.state.compaction_pauses.set()
         self.state.flush()
+
+    async def send(self, **wanted: Any) -> dict[str, Any]:
+        """Give another host columns, as :meth:`~.Neighbourhood.send` does."""
+        state: WorkerState = self.state
+        return await state.neighbourhood.send(state.cache, state.cache_of, **wanted)
 
     def report(self, worker: Worker) -> dict[str, Any]:
         """Return what the worker reports of itself and its host with a heartbeat."""
@@ -57,6 +65,7 @@ class CachePlugin(WorkerPlugin):
             "generation": generation,
             "holdings": holdings,
             "refill_rate": state.refill_rate,
+            "neighbour_rate": state.neighbour_rate,
             "read_share": state.read_share,
             "tally": state.counted(),
             "working": state.working(),

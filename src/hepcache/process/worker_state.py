@@ -19,15 +19,17 @@ from hepcache.cache.admin import Provenance, note_provenance
 from hepcache.cache.group_access import may_read, readable_by_group, shared_origin
 from hepcache.formats.registry import forget_sources
 from hepcache.io.memory import page_pool
+from hepcache.io.replicas import place_label
 from hepcache.io.transport import is_url, location
 from hepcache.placement.residency import Holding, Report, pack
 from hepcache.process.forms import FormCache
+from hepcache.process.neighbours import Neighbourhood
 from hepcache.process.prefetch import Prefetcher
 from hepcache.results.store import Merge, ResultStore
 from hepcache.results.stored_result import Range
 from hepcache.scheduling.task_keys import is_chunk
 from hepcache.settings import settings
-from hepcache.telemetry import ChunkRecord, Tally
+from hepcache.telemetry import ChunkRecord, Tally, missed_bytes
 from hepcache.upstream.coffea import WorkItem
 from hepcache.upstream.distributed import current_task, waiting_tasks
 
@@ -63,6 +65,9 @@ class WorkerState:
         self._kinds = set[str]()
         self._refilled_bytes = 0
         self._refilled_s = 0.0
+        self._neighbour_bytes = 0
+        self._neighbour_s = 0.0
+        self.neighbourhood = Neighbourhood()
         self._stored = 0, 0, 0
         self._flushing: asyncio.Future[None] | None = None
         self._compaction: Future[int] | None = None
@@ -216,21 +221,27 @@ class WorkerState:
             self._noted.add(content)
         passed_s = record.open_s + record.process_s
         share = record.read_s / max(passed_s, record.read_s, 1e-9)
-        missed = sum(size for cause, size in record.cause_bytes.items() if cause != "hit")
+        missed = missed_bytes(record.cause_bytes)
         with self._lock:
             self.read_share = (self.read_share + share) / 2
             self._tally.count(record)
             if missed:
                 self._refilled_bytes += missed
                 self._refilled_s += record.read_s + record.decode_s
+            self._neighbour_bytes += record.cause_bytes.get("neighbour", 0)
+            self._neighbour_s += record.neighbour_s
+        if missed:
+            seconds = record.read_s + record.decode_s
+            self.neighbourhood.note(place_label(record.path), missed, seconds)
         hits = record.causes.get("hit", 0)
         totals = Totals(
             done=1,
             hits=hits,
             misses=record.columns - hits,
             hit_bytes=record.cause_bytes.get("hit", 0),
-            miss_bytes=missed,
+            miss_bytes=sum(record.cause_bytes.values()) - record.cause_bytes.get("hit", 0),
             origin_bytes=record.origin_bytes,
+            neighbour_bytes=record.neighbour_bytes,
         )
         cache.add_totals(totals)
 
@@ -262,6 +273,11 @@ class WorkerState:
     def refill_rate(self) -> float | None:
         """Decoded bytes per second at which columns come from origins; None before any has."""
         return self._refilled_bytes / self._refilled_s if self._refilled_s > 0 else None
+
+    @property
+    def neighbour_rate(self) -> float | None:
+        """Decoded bytes per second at which columns come from other hosts, or ``None``."""
+        return self._neighbour_bytes / self._neighbour_s if self._neighbour_bytes else None
 
     def holdings(self) -> tuple[int, Report]:
         """Return the caches' generation, and what they hold."""
@@ -325,6 +341,7 @@ class WorkerState:
             self._stored = 0, 0, 0
         self._noted.clear()
         self.prefetcher.forget()
+        self.neighbourhood.forget()
         self.forms.forget()
         forget_sources()
         page_pool().clear()

@@ -112,7 +112,7 @@ def _model_of(
     speeds = host_speeds(chunks, hot, threads)
     if pessimistic:
         hot = [
-            seconds + max(lost_s(chunk, usual_s) - chunk.read_s - chunk.decode_s, 0.0)
+            seconds + max(lost_s(chunk, usual_s) - chunk.loading_s, 0.0)
             for chunk, seconds in zip(chunks, hot, strict=True)
         ]
     evicted = {_place(miss.chunk): miss for miss in misses if miss.reason == "evicted"}

@@ -126,7 +126,7 @@ class MissClassifier:
                 yield from self._of_miss(chunk, columns, nbytes)
             elif cause == "stolen":
                 yield self._of_stolen(chunk), columns, nbytes
-            else:
+            elif cause != "neighbour":
                 yield cause, columns, nbytes
 
     def _of_miss(

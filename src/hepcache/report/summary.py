@@ -11,7 +11,7 @@ from typing import Literal
 from hepcache.display import bytes_text, count_text, ratio_text, seconds_text
 from hepcache.report.outcomes import MissingChunk, OverdueChunk, lacking_text, overdue_text
 from hepcache.report.record import RunData
-from hepcache.telemetry import CAUSES, ChunkRecord
+from hepcache.telemetry import CAUSES, ChunkRecord, missed_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,8 @@ class Summary:
     first_chunks, first_chunks_s
         Chunks that were the first of their processes, and how long these took:
         they import what the processor needs.
+    neighbour_bytes
+        Bytes that hosts sent each other, as they are stored.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Summary:
     cpu_s: float = 0.0
     first_chunks: int = 0
     first_chunks_s: float = 0.0
+    neighbour_bytes: int = 0
 
     @property
     def events_per_s(self) -> float:
@@ -165,7 +168,7 @@ class Summary:
     @property
     def missed_bytes(self) -> int:
         """Decoded bytes of the columns that were read at the origin."""
-        return _missed(self.cause_bytes)
+        return missed_bytes(self.cause_bytes)
 
     @property
     def waited_s(self) -> float:
@@ -211,12 +214,13 @@ def summarise(record: RunData) -> Summary:
         origin_bytes=sum(chunk.origin_bytes for chunk in chunks),
         requested_bytes=sum(chunk.requested_bytes for chunk in chunks),
         used_bytes=sum(chunk.used_bytes for chunk in chunks),
+        neighbour_bytes=sum(chunk.neighbour_bytes for chunk in chunks),
         causes=causes,
         cause_bytes=cause_bytes,
         stolen_chunks=sum(_is_stolen(chunk) for chunk in chunks),
         # Columns fetched ahead are read while the events are made.
         open_s=max(inside_s - compute_s, 0.0),
-        read_s=float(sum(chunk.read_s for chunk in chunks)),
+        read_s=float(sum(chunk.read_s + chunk.neighbour_s for chunk in chunks)),
         decode_s=float(sum(chunk.decode_s for chunk in chunks)),
         compute_s=compute_s,
         busy_s=sum(chunk.took_s for chunk in chunks),
@@ -254,7 +258,7 @@ def _hosts(record: RunData, began: float) -> tuple[HostSummary, ...]:
             origin_bytes=sum(chunk.origin_bytes for chunk in chunks),
             busy_s=sum(chunk.took_s for chunk in chunks),
             finish_s=max((chunk.ended for chunk in chunks), default=began) - began,
-            missed_bytes=_missed(_total(chunk.cause_bytes for chunk in chunks)),
+            missed_bytes=missed_bytes(_total(chunk.cause_bytes for chunk in chunks)),
         )
         for host, chunks in sorted(by_host.items())
     )
@@ -277,10 +281,6 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for count in counts:
         total.update(count)
     return dict(total)
-
-
-def _missed(cause_bytes: Mapping[str, int]) -> int:
-    return sum(cause_bytes.values()) - cause_bytes["hit"]
 
 
 def _hit_ratio(causes: Mapping[str, int]) -> float:

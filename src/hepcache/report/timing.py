@@ -10,7 +10,7 @@ from statistics import median
 from typing import TypeAlias
 
 from hepcache.report.record import RunData
-from hepcache.telemetry import ChunkRecord
+from hepcache.telemetry import CACHED, ChunkRecord, missed_bytes
 
 _ChunkName: TypeAlias = tuple[str, str, str, int, int]
 """What makes a chunk the same in another cycle: dataset, UUID, tree, start, stop."""
@@ -29,13 +29,8 @@ def name_of(chunk: ChunkRecord) -> _ChunkName:
 def reads_origin(chunk: ChunkRecord) -> bool:
     """Tell whether a chunk asked the origin for anything."""
     return chunk.origin_bytes > 0 or any(
-        count for cause, count in chunk.causes.items() if cause != "hit"
+        count for cause, count in chunk.causes.items() if cause not in CACHED
     )
-
-
-def missed_bytes(chunk: ChunkRecord) -> int:
-    """Return the decoded bytes that a chunk read at the origin."""
-    return sum(nbytes for cause, nbytes in chunk.cause_bytes.items() if cause != "hit")
 
 
 def lanes(chunks: Iterable[ChunkRecord]) -> list[Lane]:
@@ -122,10 +117,10 @@ def reading_rate(records: Sequence[RunData]) -> float | None:
     Measured in the latest cycle that read anything there; ``None`` if none did.
     """
     for record in reversed(records):
-        misses = [chunk for chunk in record.chunks if missed_bytes(chunk)]
+        misses = [chunk for chunk in record.chunks if missed_bytes(chunk.cause_bytes)]
         seconds = sum(chunk.loading_s for chunk in misses)
         if seconds > 0:
-            return sum(map(missed_bytes, misses)) / seconds
+            return sum(missed_bytes(chunk.cause_bytes) for chunk in misses) / seconds
     return None
 
 

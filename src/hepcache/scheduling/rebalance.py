@@ -20,6 +20,12 @@ from hepcache.scheduling.task_keys import ChunkKey
 from hepcache.scheduling.workers import WorkerTable
 from hepcache.upstream.distributed import in_flight, request_move
 
+HOLDERS = "hepcache-holders"
+"""Annotation of a chunk's task: other hosts that hold some of its columns, each with the address
+of a worker, those that hold most first."""
+
+_HOLDERS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -124,6 +130,7 @@ class Rebalancer:
 
     def assign(self, task: Queued, ts: Any) -> None:
         """Give a task to the worker of its owner that will begin it first."""
+        self._name_holders(task, ts, task.owner)
         workers = self._workers.of_host(task.owner) if task.owner else []
         if not workers:
             # Of a task that no worker could take, Dask asks the first worker
@@ -231,9 +238,29 @@ class Rebalancer:
         thief = self._scheduler.workers.get(worker)
         if ts is None or thief is None or not request_move(self._scheduler, ts, thief):
             return
+        self._name_holders(task, ts, self._workers.host(worker))
         ts.worker_restrictions = {worker}
         ts.priority = self._queues.put(worker, task)
         self._moving[task.key] = task
+
+    def _name_holders(self, task: Queued, ts: Any, host: str) -> None:
+        """Let a task that goes to a host name the others that hold most of its columns."""
+        residency = self._residency_of(task.key)
+        held: dict[str, float] = {}
+        for job in task.jobs:
+            for other, nbytes in residency.holders(job).items():
+                if other != host:
+                    held[other] = held.get(other, 0) + nbytes
+        if not held:
+            return
+        most = sorted(held, key=held.__getitem__, reverse=True)[:_HOLDERS]
+        # Another worker for each task, so that all of a host's workers send.
+        holders = [
+            (other, workers[hash(task.key) % len(workers)])
+            for other in most
+            if (workers := self._workers.members(other))
+        ]
+        ts.annotations = {**(ts.annotations or {}), HOLDERS: holders}
 
     def _confirm_moves(self) -> None:
         """Undo in the books the moves of tasks that a worker would not give up."""

@@ -49,8 +49,10 @@ class WorkerTable:
         if generation is not None and self._generations.get(host) != generation:
             self._residency.report(host, report["holdings"])
             self._generations[host] = generation
-        if report.get("refill_rate"):
-            self._refill_rates[host] = float(report["refill_rate"])
+        # What one host lacks and others hold comes from the origin or from them.
+        rates = [report.get(name) or 0.0 for name in ("refill_rate", "neighbour_rate")]
+        if any(rates):
+            self._refill_rates[host] = float(max(rates))
         return host
 
     def update_all(self) -> None:
@@ -75,6 +77,10 @@ class WorkerTable:
             for address in self._members[host]
             if address in known and _takes_work(known[address])
         ]
+
+    def members(self, host: str) -> list[str]:
+        """Return the workers of a host, also those that take no work now."""
+        return sorted(self._members[host] & self._workers.keys())
 
     def threads(self) -> dict[str, int]:
         """Return the threads of every host, of workers that take work now."""

@@ -14,12 +14,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed import SpecCluster, get_worker
 from distributed.protocol import Serialize, Serialized, deserialize
 
 from hepcache.upstream.names import look_up
+
+_T = TypeVar("_T")
 
 __all__ = [
     "LastingSpecCluster",
@@ -192,14 +194,15 @@ def current_task() -> Any:
         return None
 
 
-def task_annotation(name: str) -> str:
-    """Return an annotation of the task that this thread runs; ``""`` where there is none."""
+def task_annotation(name: str, default: _T) -> _T:
+    """Return an annotation of the task that this thread runs, or else the default."""
     try:
         worker = get_worker()
         task = worker.state.tasks[worker.get_current_task()]
     except (KeyError, ValueError):
-        return ""
-    return str((task.annotations or {}).get(name, ""))
+        return default
+    found: _T = (task.annotations or {}).get(name, default)
+    return found
 
 
 def waiting_tasks() -> Iterator[tuple[Any, tuple[Any, ...]]]:

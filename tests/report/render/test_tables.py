@@ -4,7 +4,9 @@ from rich.console import Console
 from tests.report.render.test_html import Page
 
 from hepcache.report import CycleReport, Explanation
-from hepcache.report.render.tables import host_table
+from hepcache.report.misses import misses_of
+from hepcache.report.render.tables import host_table, notes_text
+from hepcache.report.summary import summarise
 
 
 def test_the_table_fits_a_terminal(report):
@@ -60,3 +62,16 @@ def test_a_cycle_that_read_nothing(make_record, make_hot):
     empty = CycleReport((make_record(hosts={}),)).explain(what_if=["ssd=2"])
     assert "Next cycle" in shown(empty)
     assert empty.to_dict()["total"]["chunks"] == 0
+
+
+def test_what_neighbours_gave_is_neither_a_hit_nor_read_at_the_origin(make_record, make_chunk):
+    given = make_chunk(
+        causes={"hit": 1, "neighbour": 3}, cause_bytes={"hit": 5000, "neighbour": 3000},
+        cache_bytes=5000, origin_bytes=0, neighbour_bytes=1200, columns=4,
+    )  # fmt: skip
+    records = [make_record(given)]
+    (summary,) = summaries = [summarise(record) for record in records]
+    assert (summary.hit_ratio, summary.missed_bytes, summary.neighbour_bytes) == (0.25, 0, 1200)
+    text = notes_text(records, summaries) or ""
+    assert "got 3.00 kB of columns from other hosts' caches (1.20 kB on the network)" in text
+    assert misses_of(records) == ()

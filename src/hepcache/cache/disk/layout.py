@@ -4,6 +4,7 @@
 
     <root>/locks                      byte ranges locked while a column is being filled
     <root>/ledger                     shared counters and the memory of the eviction policy
+    <root>/sent                       until when the bandwidth to other hosts is taken
     <root>/tmp/                       files being written; anything unlocked here is garbage
     <root>/quarantine/                damaged files, for the administrator to look at
     <root>/blobs-v1/<kind>/<name>     small metadata
@@ -76,6 +77,7 @@ class Layout:
         self.results_used = self.results / "used"  # bytes that they take of the cache's room
         self.locks = root / "locks"
         self.access_log = root / "ledger"
+        self.sent = root / "sent"
         self._columns = str(self.columns)
 
     def file(self, uuid: str, tag: str) -> str:

@@ -81,6 +81,18 @@ def _stored_text(summaries: Sequence[Summary]) -> str | None:
     )
 
 
+def _neighbours_text(summaries: Sequence[Summary]) -> str | None:
+    """Return a sentence on what hosts got from each other."""
+    decoded = sum(cycle.cause_bytes["neighbour"] for cycle in summaries)
+    if not decoded:
+        return None
+    sent = sum(cycle.neighbour_bytes for cycle in summaries)
+    return (
+        f"Hosts got {bytes_text(decoded)} of columns from other hosts' caches "
+        f"({bytes_text(sent)} on the network) instead of the origin."
+    )
+
+
 def processor_text(summary: Summary) -> str | None:
     """Return what a cycle's chunks took, how long they had a processor, and the first ones."""
     if not summary.cpu_s:
@@ -99,7 +111,11 @@ def processor_text(summary: Summary) -> str | None:
 
 def notes_text(records: Sequence[RunData], summaries: Sequence[Summary]) -> str | None:
     """Return what the table of cycles doesn't say, one sentence per line."""
-    found = [lacking_text(records[-1].missing) if records else None, _stored_text(summaries)]
+    found = [
+        lacking_text(records[-1].missing) if records else None,
+        _stored_text(summaries),
+        _neighbours_text(summaries),
+    ]
     if summaries:
         found.append(processor_text(summaries[-1]))
     if records:

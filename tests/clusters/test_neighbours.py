@@ -1,0 +1,162 @@
+"""Columns that one host holds and another gets from it, on real workers."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import pytest
+import uproot
+from tests.clusters.test_faults import import_what_chunks_need
+from tests.clusters.test_local import expected, runner, sums
+from tests.formats.conftest import write_mixed_tree
+
+from hepcache.clusters import LocalCluster
+from hepcache.errors import ChunkError
+from hepcache.scheduling.client_requests import NAME
+from hepcache.telemetry import ChunkRecord
+
+FILES = 4
+BOUND_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("caches")
+    with LocalCluster(hosts=2, workers_per_host=1, cache_directory=directory) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(shared_cluster: LocalCluster) -> LocalCluster:
+    """Return two hosts of one worker, cold, that both take work."""
+    with shared_cluster.client() as client:
+        client.run_on_scheduler(take_work, host="host-0", status="running")
+        client.wait_for_workers(2, timeout=BOUND_S)
+        client.run(import_what_chunks_need)
+    shared_cluster.clear_caches()
+    return shared_cluster
+
+
+@pytest.fixture
+def fileset(tmp_path: Path) -> dict[str, dict[str, dict[str, str]]]:
+    paths = [write_mixed_tree(tmp_path / f"{i}.root", uproot.ZSTD(1)) for i in range(FILES)]
+    return {"data": {"files": {str(path): "Events" for path in paths}}}
+
+
+def take_work(dask_scheduler: Any, host: str, status: str) -> None:
+    """Let a host's workers take work, or none: they answer all the same."""
+    table = dask_scheduler.plugins[NAME].workers
+    for address in table.members(host):
+        dask_scheduler.handle_worker_status_change(status, worker=address, stimulus_id="test")
+
+
+def unlink(fileset: dict[str, dict[str, dict[str, str]]]) -> None:
+    for path in fileset["data"]["files"]:
+        Path(path).unlink()
+
+
+def causes(chunks: list[ChunkRecord]) -> Counter[str]:
+    return sum((Counter(chunk.causes) for chunk in chunks), Counter())
+
+
+def stored_columns(cluster: LocalCluster, host: str) -> list[Path]:
+    return sorted(cluster.cache_directory(host).glob("v1/**/*.col"))
+
+
+def with_neighbours(dask_worker: Any, *, on: bool) -> None:
+    dask.config.set({"hepcache.cache.neighbours": on})
+
+
+def test_a_host_gets_from_another_what_it_lacks_though_the_origin_is_gone(
+    cluster: LocalCluster, fileset: dict[str, dict[str, dict[str, str]]]
+) -> None:
+    with cluster.client() as client:
+        run = runner(client, chunksize=100)
+        chunks = list(run.preprocess(fileset))
+        assert run(chunks, sums) == expected(FILES)
+        first = run.run_record.chunks
+        assert {chunk.host for chunk in first} == {"host-0", "host-1"}
+        assert causes(first).keys() == {"miss"}
+        unlink(fileset)
+        client.run_on_scheduler(take_work, host="host-0", status="paused")
+        assert run(chunks, sums) == expected(FILES)
+        second = run.run_record.chunks
+        assert run(chunks, sums) == expected(FILES)
+        third = run.run_record.chunks
+    moved = {(chunk.path, chunk.start) for chunk in first if chunk.host == "host-0"}
+    assert {chunk.host for chunk in second} == {"host-1"}
+    for chunk in second:
+        found = "neighbour" if (chunk.path, chunk.start) in moved else "hit"
+        assert chunk.causes.keys() == {found}, chunk
+        assert chunk.origin_bytes == 0
+        assert chunk.neighbour_bytes == 0 or found == "neighbour"
+    assert sum(chunk.neighbour_bytes for chunk in second) > 0
+    # What came stays.
+    assert causes(third).keys() == {"hit"}
+    assert sum(chunk.neighbour_bytes for chunk in third) == 0
+
+
+def test_a_column_that_is_damaged_at_its_host_is_read_at_the_origin(
+    cluster: LocalCluster, fileset: dict[str, dict[str, dict[str, str]]]
+) -> None:
+    with cluster.client() as client:
+        run = runner(client, chunksize=100)
+        chunks = list(run.preprocess(fileset))
+        assert run(chunks, sums) == expected(FILES)
+        damaged = stored_columns(cluster, "host-0")
+        for path in damaged:
+            content = bytearray(path.read_bytes())
+            content[-1] ^= 1
+            path.write_bytes(content)
+        client.run_on_scheduler(take_work, host="host-0", status="paused")
+        assert run(chunks, sums) == expected(FILES)
+        second = run.run_record.chunks
+    assert damaged
+    assert causes(second).keys() == {"hit", "stolen"} or causes(second).keys() == {"hit", "miss"}
+    assert sum(chunk.origin_bytes for chunk in second) > 0
+
+
+def test_a_host_that_has_died_is_no_loss(
+    cluster: LocalCluster, fileset: dict[str, dict[str, dict[str, str]]]
+) -> None:
+    with cluster.client() as client:
+        run = runner(client, chunksize=100)
+        chunks = list(run.preprocess(fileset))
+        assert run(chunks, sums) == expected(FILES)
+        client.run_on_scheduler(take_work, host="host-0", status="paused")
+        stopped = client.run(os.getpid)
+        for address, pid in stopped.items():
+            if client.run(host_name, workers=[address])[address] == "host-0":
+                os.kill(pid, 9)
+        assert run(chunks, sums) == expected(FILES)
+
+
+def test_the_setting_turns_it_off(
+    cluster: LocalCluster, fileset: dict[str, dict[str, dict[str, str]]]
+) -> None:
+    with cluster.client() as client:
+        run = runner(client, chunksize=100)
+        chunks = list(run.preprocess(fileset))
+        assert run(chunks, sums) == expected(FILES)
+        client.run(with_neighbours, on=False)
+        try:
+            client.run_on_scheduler(take_work, host="host-0", status="paused")
+            assert run(chunks, sums) == expected(FILES)
+            assert "neighbour" not in causes(run.run_record.chunks)
+            cluster.clear_caches()
+            unlink(fileset)
+            with pytest.raises(ChunkError, match="No such file"):
+                run(chunks, sums)
+        finally:
+            client.run(with_neighbours, on=True)
+
+
+def host_name() -> str:
+    from hepcache.settings import settings
+
+    return settings().host
