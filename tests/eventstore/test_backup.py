@@ -28,8 +28,9 @@ EVENTS = 3000
 
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make several parts of small stores."""
+    """Make several parts of small stores, whatever their keys are: keys hold random UUIDs."""
     monkeypatch.setattr(parts, "_LEAST_BYTES", 4 << 10)
+    monkeypatch.setattr(parts, "_ENDS", 3)
 
 
 def fill(store: Store, run: int, seed: int = 1) -> None:
