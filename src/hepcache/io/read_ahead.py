@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hepcache.io.ranges import Range
 from hepcache.io.threads import background
 
-_Fetch = Callable[[Sequence[Range]], list[bytes]]
+_Fetch = Callable[[Sequence[Range]], list[bytes | memoryview]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +20,7 @@ class _Part:
 
     start: int
     length: int
-    request: Future[list[bytes]]
+    request: Future[list[bytes | memoryview]]
     position: int
 
 
@@ -108,7 +108,7 @@ class PrefetchedRanges:
             return None
         return part
 
-    def _drop(self, request: Future[list[bytes]]) -> None:
+    def _drop(self, request: Future[list[bytes | memoryview]]) -> None:
         with self._lock:
             for part in [known for known in self._parts.values() if known.request is request]:
                 self._remove(part)

@@ -162,7 +162,7 @@ class ReplicaRequests:
         """Count bytes that were fetched ahead."""
         self._opened[-1][1].count(requested_bytes, read_bytes)
 
-    def fetch(self, ranges: Sequence[Range], *, ahead: bool = False) -> list[bytes]:
+    def fetch(self, ranges: Sequence[Range], *, ahead: bool = False) -> list[bytes | memoryview]:
         """Return ranges whole, from the first place that gives them."""
         failed: dict[str, OriginError | BadFileError] = {}
         while True:

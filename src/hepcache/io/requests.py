@@ -75,9 +75,9 @@ class Requests:
         self._patience_s = patience_s
         self._counts = threading.Lock()
 
-    def fetch(self, ranges: Sequence[Range], *, ahead: bool = False) -> list[bytes]:
+    def fetch(self, ranges: Sequence[Range], *, ahead: bool = False) -> list[bytes | memoryview]:
         """Return ranges whole, after as many attempts as it takes and is allowed."""
-        parts: list[list[bytes]] = [[] for _ in ranges]
+        parts: list[list[bytes | memoryview]] = [[] for _ in ranges]
         rest = list(ranges)
 
         def ask_until_whole() -> None:
@@ -93,7 +93,12 @@ class Requests:
         return [received[0] if len(received) == 1 else b"".join(received) for received in parts]
 
     def _ask(
-        self, wanted: Sequence[int], rest: list[Range], parts: list[list[bytes]], *, ahead: bool
+        self,
+        wanted: Sequence[int],
+        rest: list[Range],
+        parts: list[list[bytes | memoryview]],
+        *,
+        ahead: bool,
     ) -> None:
         """Ask once for what is missing of some ranges, and note what came of each."""
         asked = [rest[number] for number in wanted]
@@ -123,7 +128,7 @@ class Requests:
             start, length = asked[0]
             raise OSError(errno.EIO, f"short read: of {length} bytes at {start} none came")
 
-    def _passed(self, ranges: Sequence[Range]) -> list[bytes]:
+    def _passed(self, ranges: Sequence[Range]) -> Sequence[bytes | memoryview]:
         found = self.transport.read(ranges)
         if self._link is not None:
             self._link.take(sum(map(len, found)))

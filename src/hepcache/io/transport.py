@@ -13,10 +13,13 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 import fsspec
+import numpy as np
 
 from hepcache.credentials import url_problem
+from hepcache.io.memory import page_pool
 from hepcache.io.ranges import Range
 
+_BYTE = np.dtype(np.uint8)
 _MIB = 1 << 20
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://|^[a-z]+::")
 _SILENT_S = 60
@@ -80,7 +83,7 @@ class Transport(Protocol):
     def expect(self, ranges: Sequence[Range]) -> None:
         """Hint that ranges will be read soon."""
 
-    def read(self, ranges: Sequence[Range]) -> list[bytes]:
+    def read(self, ranges: Sequence[Range]) -> Sequence[bytes | memoryview]:
         """Ask once for up to ``most_ranges`` ranges; each may come back shorter, never longer."""
         ...
 
@@ -120,9 +123,14 @@ class LocalTransport:
             with suppress(OSError):
                 os.posix_fadvise(self._file, start, length, os.POSIX_FADV_WILLNEED)
 
-    def read(self, ranges: Sequence[Range]) -> list[bytes]:
-        """Read each range once."""
-        return [os.pread(self._file, length, start) for start, length in ranges]
+    def read(self, ranges: Sequence[Range]) -> list[memoryview]:
+        """Read each range once, into memory that is used again."""
+        return [self._read(*wanted) for wanted in ranges]
+
+    def _read(self, start: int, length: int) -> memoryview:
+        # Dask's workers give freed memory back at once, and new pages cost as much as reading.
+        into = page_pool().empty(length, _BYTE).data
+        return into[: os.preadv(self._file, [into], start)]
 
     def in_memory(self, start: int, into: memoryview) -> int:
         """Read what the page cache has; 0 where the system can't tell."""

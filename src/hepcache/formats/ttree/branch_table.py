@@ -37,6 +37,7 @@ _TREE_VERSION, _BRANCH_VERSION, _LEAF_VERSION, _ARRAY_VERSION = 20, 13, 2, 3
 _LEAVES = frozenset(f"TLeaf{kind}" for kind in "OBSILGFDC")
 _OBJECT = struct.Struct(">HII")
 _HEADER = struct.Struct(">IH")
+_NAMED = struct.Struct(">IHHII")
 _WORD = struct.Struct(">I")
 _TREE = struct.Struct(">qqqqqdiiiiIqqqqqq")
 _BRANCH_HEAD = struct.Struct(">iiiiq")
@@ -112,13 +113,25 @@ def read_plain_tree(data: bytes, key_bytes: int) -> PlainTree:
         raise NotPlainError(str(error)) from error
 
 
+class _Found(NamedTuple):
+    """A branch, and where the numbers of its baskets begin in the tree's bytes."""
+
+    name: str
+    title: str
+    leaves: tuple[Leaf, ...]
+    at: int
+    max_baskets: int
+    written: int
+    filled: int
+
+
 class _Walk:
     """One pass over the bytes; methods take a position and return the one behind."""
 
     def __init__(self, data: bytes, key_bytes: int) -> None:
         self._data = data
         self._base = key_bytes + _MAP_OFFSET
-        self._seen: dict[int, str | Leaf | Branch] = {}
+        self._seen: dict[int, str | Leaf | _Found] = {}
 
     def tree(self) -> PlainTree:
         end, at = self._header(0, _TREE_VERSION)
@@ -131,10 +144,10 @@ class _Walk:
         found, at = self._objects(at)
         if at > end or end != len(self._data):
             raise NotPlainError("the tree's length disagrees with its byte count")
-        branches = tuple(item for item in found if isinstance(item, Branch))
+        branches = [item for item in found if isinstance(item, _Found)]
         if len(branches) != len(found):
             raise NotPlainError("not all branches are branches")
-        return PlainTree(fields[0], branches, title)
+        return PlainTree(fields[0], tuple(self._with_baskets(branches)), title)
 
     def _word(self, at: int) -> int:
         return int(_WORD.unpack_from(self._data, at)[0])
@@ -169,14 +182,18 @@ class _Walk:
         return self._data[at : at + length].decode(errors="surrogateescape"), at + length
 
     def _named(self, at: int) -> tuple[str, str, int]:
-        end, at = self._header(at, 1)
-        name, at = self._text(self._object(at))
+        # There are two for each branch, which makes calls of other methods count.
+        count, version, object_version, _, bits = _NAMED.unpack_from(self._data, at)
+        if not count & _BYTE_COUNT or version != 1 or object_version & _VERSION_COUNT:
+            raise NotPlainError(f"a TNamed of another kind at {at}")
+        end = at + 4 + (count & ~_BYTE_COUNT)
+        name, at = self._text(at + _NAMED.size + (2 if bits & _IS_REFERENCED else 0))
         title, at = self._text(at)
         if at != end:
             raise NotPlainError(f"a TNamed that ends at {at}, not {end}")
         return name, title, end
 
-    def _objects(self, at: int) -> tuple[list[str | Leaf | Branch | None], int]:
+    def _objects(self, at: int) -> tuple[list[str | Leaf | _Found | None], int]:
         """Read a TObjArray."""
         end, at = self._header(at, _ARRAY_VERSION)
         _, at = self._text(self._object(at))
@@ -190,7 +207,7 @@ class _Walk:
             raise NotPlainError(f"a TObjArray that ends at {at}, not {end}")
         return items, end
 
-    def _any(self, at: int) -> tuple[str | Leaf | Branch | None, int]:
+    def _any(self, at: int) -> tuple[str | Leaf | _Found | None, int]:
         """Read an object that tells its class, or a reference to one that came before."""
         count = self._word(at)
         if count == 0:
@@ -208,7 +225,7 @@ class _Walk:
             classname = str(self._seen[tag & ~_CLASS])
         else:
             return self._seen[tag], end
-        item: Leaf | Branch
+        item: Leaf | _Found
         if classname == "TBranch":
             item, stop = self._branch(begin)
         elif classname in _LEAVES:
@@ -226,12 +243,12 @@ class _Walk:
         name, title, at = self._named(at)
         length, item_bytes, _, _, unsigned = _LEAF.unpack_from(self._data, at)
         counter, at = self._any(at + _LEAF.size)
-        if at != inner_end or isinstance(counter, str | Branch):
+        if at != inner_end or isinstance(counter, str | _Found):
             raise NotPlainError(f"a TLeaf that ends at {at}, not {inner_end}")
         counted = counter.name if counter is not None else ""
         return Leaf(classname, name, title, length, item_bytes, unsigned, counted), end
 
-    def _branch(self, at: int) -> tuple[Branch, int]:
+    def _branch(self, at: int) -> tuple[_Found, int]:
         end, at = self._header(at, _BRANCH_VERSION)
         name, title, at = self._named(at)
         at = self._skip(at)  # TAttFill
@@ -240,28 +257,45 @@ class _Walk:
         _, max_baskets, _, filled, _, _, _ = _BRANCH_REST.unpack_from(self._data, at)
         below, at = self._objects(at + _BRANCH_REST.size)
         found, at = self._objects(at)
-        leaves = tuple(item for item in found if isinstance(item, Leaf))
+        leaves = tuple([item for item in found if isinstance(item, Leaf)])
         if below or len(leaves) != len(found):
             raise NotPlainError(f"branch {name} has more than leaves below it")
         at = self._skip(at)  # the baskets that are still in memory
-        nbytes, at = self._numbers(at, max_baskets, 4)
-        entries, at = self._numbers(at, max_baskets, 8)
-        seeks, at = self._numbers(at, max_baskets, 8)
-        if at > end:
+        if max_baskets < 0 or written < 0 or at + 3 + 20 * max_baskets > end:
             raise NotPlainError(f"branch {name} is longer than its byte count")
-        # A basket that never reached the disk has no position.
-        count = min(written, max_baskets)
-        absent = np.flatnonzero(seeks[:count] == 0)
-        count = int(absent[0]) if absent.size else count
-        if count >= max_baskets or int(entries[count]) != filled:
-            raise NotPlainError(f"branch {name} keeps baskets inside the tree's object")
-        return Branch(
-            name, title, leaves, entries[: count + 1], nbytes[:count], seeks[:count]
-        ), end
+        return _Found(name, title, leaves, at, max_baskets, written, filled), end
 
-    def _numbers(self, at: int, count: int, width: int) -> tuple[NDArray[np.int64], int]:
-        numbers = np.frombuffer(self._data, f">i{width}", count, at + 1)
-        return numbers.astype(np.int64), at + 1 + width * count
+    def _with_baskets(self, found: Sequence[_Found]) -> Iterator[Branch]:
+        """Yield branches with their baskets; the numbers of all are taken up at once."""
+        most = np.array([branch.max_baskets for branch in found], np.int64)
+        nbytes = self._numbers(found, 1, 0, 4)
+        entries = self._numbers(found, 2, 4, 8)
+        seeks = self._numbers(found, 3, 12, 8)
+        starts = np.cumsum(most) - most
+        counts = np.minimum([branch.written for branch in found], most)
+        places = np.arange(len(seeks)) - np.repeat(starts, most)
+        # A basket that never reached the disk has no position.
+        absent = np.flatnonzero((seeks == 0) & (places < np.repeat(counts, most)))
+        np.minimum.at(counts, np.searchsorted(starts, absent, "right") - 1, places[absent])
+        for branch, start, count, limit in zip(
+            found, starts.tolist(), counts.tolist(), most.tolist(), strict=True
+        ):
+            if count >= limit or entries[start + count] != branch.filled:
+                raise NotPlainError(f"branch {branch.name} keeps baskets inside the tree's object")
+            end = start + count
+            baskets = entries[start : end + 1], nbytes[start:end], seeks[start:end]
+            yield Branch(branch.name, branch.title, branch.leaves, *baskets)
+
+    def _numbers(self, found: Sequence[_Found], marks: int, before: int, width: int) -> _Numbers:
+        """Return one array of all branches, one after the other.
+
+        ``marks``, ``before``: single bytes in front of it, and bytes of a basket.
+        """
+        parts = []
+        for branch in found:
+            begin = branch.at + marks + before * branch.max_baskets
+            parts.append(self._data[begin : begin + width * branch.max_baskets])
+        return np.frombuffer(b"".join(parts), f">i{width}").astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
