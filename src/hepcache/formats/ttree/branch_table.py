@@ -35,10 +35,11 @@ _VERSION_COUNT, _IS_REFERENCED = 0x4000, 1 << 4
 _MAP_OFFSET = 2
 _TREE_VERSION, _BRANCH_VERSION, _LEAF_VERSION, _ARRAY_VERSION = 20, 13, 2, 3
 _LEAVES = frozenset(f"TLeaf{kind}" for kind in "OBSILGFDC")
-_OBJECT = struct.Struct(">HII")
 _HEADER = struct.Struct(">IH")
-_NAMED = struct.Struct(">IHHII")
+_HEADERS = struct.Struct(">IHIH")
+_OBJECT = struct.Struct(">IHHII")
 _WORD = struct.Struct(">I")
+_WORDS = struct.Struct(">II")
 _TREE = struct.Struct(">qqqqqdiiiiIqqqqqq")
 _BRANCH_HEAD = struct.Struct(">iiiiq")
 _BRANCH_REST = struct.Struct(">iIiqqqq")
@@ -165,11 +166,13 @@ class _Walk:
             raise NotPlainError(f"no byte count at {at}")
         return at + 4 + (count & ~_BYTE_COUNT)
 
-    def _object(self, at: int) -> int:
-        version, _, bits = _OBJECT.unpack_from(self._data, at)
-        if version & _VERSION_COUNT:
-            raise NotPlainError(f"a TObject with a byte count at {at}")
-        return at + _OBJECT.size + (2 if bits & _IS_REFERENCED else 0)
+    def _object(self, at: int, version: int) -> tuple[int, int]:
+        """Return the same of a class that begins with a TObject, which is passed over."""
+        count, found, object_version, _, bits = _OBJECT.unpack_from(self._data, at)
+        if not count & _BYTE_COUNT or found != version or object_version & _VERSION_COUNT:
+            raise NotPlainError(f"version {found} where {version} was expected, at {at}")
+        end = at + 4 + (count & ~_BYTE_COUNT)
+        return end, at + _OBJECT.size + (2 if bits & _IS_REFERENCED else 0)
 
     def _text(self, at: int) -> tuple[str, int]:
         length = self._data[at]
@@ -182,12 +185,8 @@ class _Walk:
         return self._data[at : at + length].decode(errors="surrogateescape"), at + length
 
     def _named(self, at: int) -> tuple[str, str, int]:
-        # There are two for each branch, which makes calls of other methods count.
-        count, version, object_version, _, bits = _NAMED.unpack_from(self._data, at)
-        if not count & _BYTE_COUNT or version != 1 or object_version & _VERSION_COUNT:
-            raise NotPlainError(f"a TNamed of another kind at {at}")
-        end = at + 4 + (count & ~_BYTE_COUNT)
-        name, at = self._text(at + _NAMED.size + (2 if bits & _IS_REFERENCED else 0))
+        end, at = self._object(at, 1)
+        name, at = self._text(at)
         title, at = self._text(at)
         if at != end:
             raise NotPlainError(f"a TNamed that ends at {at}, not {end}")
@@ -195,8 +194,8 @@ class _Walk:
 
     def _objects(self, at: int) -> tuple[list[str | Leaf | _Found | None], int]:
         """Read a TObjArray."""
-        end, at = self._header(at, _ARRAY_VERSION)
-        _, at = self._text(self._object(at))
+        end, at = self._object(at, _ARRAY_VERSION)
+        _, at = self._text(at)
         size, _ = _ARRAY.unpack_from(self._data, at)
         at += _ARRAY.size
         items = []
@@ -214,8 +213,8 @@ class _Walk:
             return None, at + 4
         if not count & _BYTE_COUNT or count == _NEW_CLASS:
             return self._seen[count], at + 4
+        count, tag = _WORDS.unpack_from(self._data, at)
         end, begin = at + 4 + (count & ~_BYTE_COUNT), at + 8
-        tag = self._word(at + 4)
         if tag == _NEW_CLASS:
             stop = self._data.index(b"\0", begin)
             classname = self._data[begin:stop].decode()
@@ -238,9 +237,12 @@ class _Walk:
         return item, end
 
     def _leaf(self, at: int, classname: str) -> tuple[Leaf, int]:
-        end, at = self._header(at, 1)
-        inner_end, at = self._header(at, _LEAF_VERSION)
-        name, title, at = self._named(at)
+        count, version, inner_count, inner_version = _HEADERS.unpack_from(self._data, at)
+        if not count & inner_count & _BYTE_COUNT or (version, inner_version) != (1, _LEAF_VERSION):
+            raise NotPlainError(f"a {classname} of another version at {at}")
+        end = at + 4 + (count & ~_BYTE_COUNT)
+        inner_end = at + 10 + (inner_count & ~_BYTE_COUNT)
+        name, title, at = self._named(at + _HEADERS.size)
         length, item_bytes, _, _, unsigned = _LEAF.unpack_from(self._data, at)
         counter, at = self._any(at + _LEAF.size)
         if at != inner_end or isinstance(counter, str | _Found):
