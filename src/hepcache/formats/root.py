@@ -16,7 +16,6 @@ from uproot.behaviors.TTree import TTree
 from hepcache.credentials import told_cause, without_credentials
 from hepcache.errors import BadFileError, OriginError
 from hepcache.fileset.model import FileRecord
-from hepcache.formats.rntuple import file_source
 from hepcache.formats.source import Source, TreeRef
 from hepcache.formats.ttree.branch_table import NotPlainError, read_plain_tree
 from hepcache.formats.ttree.source import UprootSource
@@ -178,6 +177,8 @@ def open_source(ref: TreeRef) -> Source:
     source = UprootSource(ref, partial(_check_place, ref))
     if not isinstance(source.tree, HasFields):
         return source
+    from hepcache.formats.rntuple import file_source
+
     try:
         return file_source(ref, source.origin, source.tree)
     except BaseException:

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-_SMALL_BYTES = 256 << 10
+_SMALL_BYTES = 128 << 10  # malloc gives larger ones back at once
 _KEPT_BYTES = 384 << 20
 _KEPT_FRACTION = 0.05  # of the memory that is available
 _KEPT_S = 30.0

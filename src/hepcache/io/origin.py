@@ -20,7 +20,7 @@ from hepcache.io.read_ahead import PrefetchedRanges
 from hepcache.io.replicas import PLACE_PATIENCE_S, ReplicaRequests
 from hepcache.io.requests import RequestLimiter, Requests, origins_words
 from hepcache.io.retry import retried
-from hepcache.io.threads import decoding, foreground
+from hepcache.io.threads import decoding, foreground, usable_cores
 from hepcache.io.transport import LocalTransport, Transport, open_transport
 from hepcache.settings import settings
 from hepcache.telemetry import PlaceUse
@@ -103,7 +103,11 @@ class OriginFile(io.RawIOBase):
         Raises ``Exception``: what ``use`` raised.
         """
         self._transport.expect(ranges)
-        groups = list(self._groups(ranges))
+        most_ranges = self._transport.most_ranges
+        if self.local:
+            # All cores shall have something to inflate.
+            most_ranges = min(most_ranges, -(-len(ranges) // usable_cores()))
+        groups = list(self._groups(ranges, most_ranges))
         if len(groups) == 1:
             self._gather_group(groups[0], ranges, use)
             return
@@ -125,7 +129,8 @@ class OriginFile(io.RawIOBase):
     def expect(self, ranges: Sequence[Range]) -> None:
         """Begin to fetch ranges that will be asked for, in the background."""
         self._transport.expect(ranges)
-        self._ahead.begin([[ranges[number] for number in group] for group in self._groups(ranges)])
+        groups = self._groups(ranges, self._transport.most_ranges)
+        self._ahead.begin([[ranges[number] for number in group] for group in groups])
 
     def await_few(self) -> None:
         """Return when what was expected and has not come fits into one request."""
@@ -135,12 +140,12 @@ class OriginFile(io.RawIOBase):
         """Drop ranges that were expected, fetched or not."""
         self._ahead.drop(ranges)
 
-    def _groups(self, ranges: Sequence[Range]) -> Iterator[list[int]]:
-        """Return positions of ranges, together those of one request."""
+    def _groups(self, ranges: Sequence[Range], most_ranges: int) -> Iterator[list[int]]:
+        """Yield positions of ranges, together those of one request."""
         group: list[int] = []
         total = 0
         for number, (_, length) in enumerate(ranges):
-            full = len(group) == self._transport.most_ranges
+            full = len(group) == most_ranges
             if group and (full or total + length > self._transport.most_bytes):
                 yield group
                 group, total = [], 0

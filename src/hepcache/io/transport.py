@@ -107,7 +107,7 @@ class LocalTransport:
     ``path``: path, with or without ``file://``.
     """
 
-    gap_bytes, most_ranges, most_bytes = 64 * 1024, 1, 4 * _MIB
+    gap_bytes, most_ranges, most_bytes = 64 * 1024, 8, 4 * _MIB
 
     def __init__(self, path: str) -> None:
         self._path = location(path)

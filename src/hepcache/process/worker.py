@@ -13,7 +13,9 @@ from typing import Any
 
 from distributed import Worker, WorkerPlugin
 
-import hepcache.process.chunk  # noqa: F401 - all that a chunk needs, before setup() freezes it
+# All that a chunk of a ROOT file needs, before setup() freezes it.
+import hepcache.formats.root
+import hepcache.process.chunk  # noqa: F401
 from hepcache.process.neighbours import SEND
 from hepcache.process.worker_state import WorkerState, worker_state
 from hepcache.scheduling.plugin import RANKS

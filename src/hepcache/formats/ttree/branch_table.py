@@ -16,6 +16,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -444,7 +445,13 @@ _PLAIN_LEAF = _OnlyLeaf()
 def _interpretation(kind: str, counted: bool) -> Any:
     number = np.dtype(kind)
     plain = uproot.AsDtype(number.newbyteorder(">"), number)
-    return uproot.AsJagged(plain) if counted else plain
+    found: Any = uproot.AsJagged(plain) if counted else plain
+    # coffea asks for the form of every branch, twice, and for its text; there are few kinds.
+    form: Any = copy(found.awkward_form(None))
+    text = form.to_json()
+    form.to_json = lambda: text
+    found.awkward_form = lambda *_: form
+    return found
 
 
 def table_of(tree: PlainTree) -> BranchTable | None:
