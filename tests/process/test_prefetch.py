@@ -16,6 +16,7 @@ from tests.formats.conftest import CLUSTERS, tree_ref, write_mixed_tree
 from tests.io.http_origin import HttpOrigin, http_origin
 
 from hepcache.cache import ColumnCache
+from hepcache.cache.admin import clear
 from hepcache.formats.reader import Reader
 from hepcache.formats.source import TreeRef
 from hepcache.formats.ttree.source import UprootSource
@@ -65,6 +66,26 @@ class Opener:
 
 def chunks(ref: TreeRef, cache: ColumnCache) -> list[Next]:
     return [Next(ref, start, stop, COLUMNS, cache) for start, stop in pairwise(CLUSTERS)]
+
+
+def test_what_work_touches_is_known_in_new_datasets_and_new_processes(cache: ColumnCache) -> None:
+    prefetcher = Prefetcher()
+    assert prefetcher.columns("fit", "data", cache) == frozenset()
+    prefetcher.learn("fit", "mc", {"Jet_pt", "genWeight"}, cache)
+    assert prefetcher.columns("fit", "data", cache) == {"Jet_pt", "genWeight"}
+    prefetcher.learn("fit", "data", {"Jet_pt", "met"}, cache)
+    assert prefetcher.columns("fit", "mc", cache) == {"Jet_pt", "genWeight"}
+    assert prefetcher.columns("another", "mc", cache) == frozenset()
+    # Another process of the host, whose processor touches less by now.
+    later = Prefetcher()
+    assert later.columns("fit", "mc", cache) == {"Jet_pt", "genWeight", "met"}
+    later.learn("fit", "mc", {"Jet_pt"}, cache)
+    later.learn("fit", "mc", {"Jet_pt"}, cache)
+    assert later.columns("fit", "mc", cache) == {"Jet_pt"}
+    assert Prefetcher().columns("fit", "mc", cache) == {"Jet_pt"}
+    (kept,) = (cache.directory / "blobs-v1" / "touched-columns").iterdir()
+    kept.write_bytes(b"damaged")
+    assert Prefetcher().columns("fit", "mc", cache) == frozenset()
 
 
 def test_a_chunk_finds_what_was_fetched_ahead_and_its_bytes_are_its_own(
@@ -226,13 +247,14 @@ def test_an_origin_that_fails_is_left_to_who_waits_for_it(
     assert prefetcher.held_bytes == 0
 
 
-def test_learning_keeps_what_the_last_two_chunks_touched() -> None:
+def test_learning_keeps_what_the_last_two_chunks_touched(cache: ColumnCache) -> None:
     prefetcher = Prefetcher()
-    assert prefetcher.columns("work") == frozenset()
-    prefetcher.learn("work", {"a", "b"})
-    prefetcher.learn("work", {"b"})
-    assert prefetcher.columns("work") == {"a", "b"}
-    prefetcher.learn("work", {"b"})
-    assert prefetcher.columns("work") == {"b"}
+    assert prefetcher.columns("work", "d", cache) == frozenset()
+    prefetcher.learn("work", "d", {"a", "b"}, cache)
+    prefetcher.learn("work", "d", {"b"}, cache)
+    assert prefetcher.columns("work", "d", cache) == {"a", "b"}
+    prefetcher.learn("work", "d", {"b"}, cache)
+    assert prefetcher.columns("work", "d", cache) == {"b"}
     prefetcher.forget()
-    assert prefetcher.columns("work") == frozenset()
+    clear(cache)
+    assert prefetcher.columns("work", "d", cache) == frozenset()

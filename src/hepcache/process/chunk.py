@@ -229,7 +229,6 @@ def process_chunk(
     start = item.entrystart
     stop = item.entrystop
     kind = _kind(processor, schema)
-    work = f"{kind}/{item.dataset}"
     first = state.begin_work(kind)
     ignored = files_of_chunk(item.path)
     calls = None
@@ -276,14 +275,14 @@ def process_chunk(
         action = CREATING
         try:
             # What is known to be touched is read together, not when each is touched.
-            reading.prefetch(state.prefetcher.columns(work))
+            reading.prefetch(state.prefetcher.columns(kind, item.dataset, state.cache))
             action = PROCESSING
             process = processor.process if isinstance(processor, ProcessorABC) else processor
             with sampled(functions):
                 out = process(reading.events)
         except Exception as error:
             raise chunk_error(action, item, error, reader.failed_column(error)) from error
-    state.prefetcher.learn(work, reading.count())
+    state.prefetcher.learn(kind, item.dataset, reading.count(), state.cache)
     if out is None:
         raise ValueError(
             "Output of process() should not be None. Make sure your processor's process() "
@@ -340,7 +339,8 @@ def _prefetching(
     """Yield a chunk's tree, and fetch for the chunks that follow while this one is processed."""
 
     def expected(chunk: Chunk, cache: ColumnCache) -> Next:
-        touched = state.prefetcher.columns(f"{kind}/{chunk.dataset}").union(chunk.preload or ())
+        touched = state.prefetcher.columns(kind, chunk.dataset, state.cache)
+        touched = touched.union(chunk.preload or ())
         ref = chunk.tree_ref(uproot_options, cache)
         return Next(ref, chunk.entrystart, chunk.entrystop, touched, cache)
 

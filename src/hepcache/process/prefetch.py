@@ -1,20 +1,24 @@
 """Fetching ahead: what the next chunks need comes while the current one computes.
 
-A process remembers which columns its last chunks of a kind of work touched.
-They are fetched together when the next such chunk begins, and the requests
-for the chunks after it go out before. All of that is memory and requests of
-this process: chunks that another worker takes over are forgotten, and nothing
-of them has reached the cache.
+A process remembers which columns its last chunks of a kind of work touched,
+and their host's cache keeps that for the next process. They are fetched
+together when the next such chunk begins, and the requests for the chunks
+after it go out before. What was fetched is memory and requests of this
+process: chunks that another worker takes over are forgotten, and nothing of
+them has reached the cache.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+
+import xxhash
 
 from hepcache.cache import ColumnCache
 from hepcache.cache.model import ColumnKey
@@ -26,6 +30,7 @@ from hepcache.settings import settings
 
 _MOST_CHUNKS = 3
 _MOST_KINDS = 256
+_KIND = "touched-columns"
 
 Segment = tuple[str, str, str, int]
 """UUID, tag, tree and first entry."""
@@ -75,6 +80,7 @@ class Prefetcher:
         self._open_source = open_source
         self._expected: dict[Segment, _Expected] = {}
         self._learned: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        self._met: dict[str, frozenset[str]] = {}
         self._running: Counter[Segment] = Counter()
         self._wanted: set[Segment] = set()
         self._lock = threading.Lock()
@@ -82,17 +88,31 @@ class Prefetcher:
         self.missing = True
         """Whether the last chunk had to read at its origin; if not, the next ones won't."""
 
-    def columns(self, work: str) -> frozenset[str]:
-        """Return the columns that a kind of work touches, as far as is known."""
-        last, before = self._learned.get(work, (frozenset(), frozenset()))
+    def columns(self, kind: str, dataset: str, cache: ColumnCache) -> frozenset[str]:
+        """Return the columns that a kind of work touches in a dataset, as far as is known.
+
+        Of a dataset that is new here: what it touches in others.
+        ``cache``: where this host keeps what processes before this one have learned.
+        """
+        found = self._learned.get(f"{kind}/{dataset}") or self._learned.get(kind)
+        if found is None:
+            found = self._learned[kind] = _kept(kind, cache), frozenset()
+        last, before = found
         return last | before
 
-    def learn(self, work: str, touched: Iterable[str]) -> None:
+    def learn(self, kind: str, dataset: str, touched: Iterable[str], cache: ColumnCache) -> None:
         """Remember what a chunk has touched; the last two count."""
-        last, _ = self._learned.pop(work, (frozenset(), frozenset()))
-        self._learned[work] = frozenset(touched), last
+        columns = frozenset(touched)
+        for work in (f"{kind}/{dataset}", kind):
+            last, _ = self._learned.pop(work, (frozenset(), frozenset()))
+            self._learned[work] = columns, last
         while len(self._learned) > _MOST_KINDS:
             del self._learned[next(iter(self._learned))]
+        # Datasets differ: the host keeps all that its last process has met.
+        known = self._met.get(kind)
+        if known is None or not columns <= known:
+            self._met[kind] = columns | (known or frozenset())
+            _keep(kind, self._met[kind], cache)
 
     def begin(self, chunk: Next, following: Sequence[Next]) -> None:
         """Note that a chunk begins, and fetch for those that follow."""
@@ -131,6 +151,7 @@ class Prefetcher:
         """Forget what was learned as well: a cold start."""
         self.drop()
         self._learned.clear()
+        self._met.clear()
         self.missing = True
 
     @property
@@ -197,3 +218,23 @@ class Prefetcher:
 def _forget(fetched: Iterable[_Expected]) -> None:
     for expected in fetched:
         expected.source.forget(expected.ranges)
+
+
+def _kept(kind: str, cache: ColumnCache) -> frozenset[str]:
+    """Return the columns that a kind of work touched in earlier processes of a host."""
+    text = cache.blob_get(_KIND, _name(kind))
+    with suppress(ValueError):
+        columns = json.loads(text or b"[]")
+        if isinstance(columns, list):
+            return frozenset(filter(lambda name: isinstance(name, str), columns))
+    return frozenset()
+
+
+def _keep(kind: str, columns: frozenset[str], cache: ColumnCache) -> None:
+    text = json.dumps(sorted(columns)).encode()
+    if cache.blob_get(_KIND, _name(kind)) != text:
+        cache.blob_put(_KIND, _name(kind), text)
+
+
+def _name(kind: str) -> str:
+    return xxhash.xxh3_128_hexdigest(kind.encode())
