@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 .DEFAULT_GOAL := help
+# Tests start hundreds of Python processes. Where no bytecode may be kept (containers often say
+# so), each one compiles all that it imports, which takes four times as long as the imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Live tests with neither servers nor links of their own: two at a time.
 TOGETHER := $(addprefix tests/live/,compat hdf5 packaging workflow)
 # Rooms that stand on other packages, and what these tests need of what users install.
