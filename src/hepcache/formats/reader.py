@@ -35,11 +35,6 @@ from hepcache.telemetry import Cause, ReadLog
 class OtherHosts(Protocol):
     """Gets columns from other hosts' caches."""
 
-    @property
-    def preferred(self) -> bool:
-        """Whether to ask them before the origin."""
-        ...
-
     def fetch(
         self, keys: Collection[ColumnKey], *, last_resort: bool = False
     ) -> dict[ColumnKey, Entry]:
@@ -314,8 +309,9 @@ class Reader:
 
         def read(missing: Sequence[ColumnKey]) -> dict[ColumnKey, Entry]:
             # A chunk of a part of a segment will need the counters that this one may not.
-            counters.update(self._absent_counters(missing))
-            fresh.update(self._read([*missing, *counters]))
+            absent = self._absent_counters(missing)
+            fresh.update(self._read([*missing, *absent]))
+            counters.update(absent)
             return {key: to_entry(fresh[key]) for key in missing}
 
         produce = read if self._others is None else partial(_got, self._others, read)

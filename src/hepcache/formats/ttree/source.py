@@ -14,7 +14,7 @@ import awkward as ak
 import uproot
 
 from hepcache.credentials import told_cause
-from hepcache.errors import ColumnError, OriginError, UnknownColumnError
+from hepcache.errors import BadFileError, ColumnError, OriginError, UnknownColumnError
 from hepcache.formats.column import Column, Counted, Flat, Values, from_layout
 from hepcache.formats.source import TreeRef, raise_uproots
 from hepcache.formats.ttree.baskets import (
@@ -31,6 +31,7 @@ from hepcache.formats.ttree.baskets import (
 from hepcache.formats.ttree.branch_table import BranchTable, tree_table
 from hepcache.io.origin import OriginFile, open_origin
 from hepcache.io.ranges import MergedRange, ObjectRange, Range, coalesced
+from hepcache.io.replicas import reason_of
 from hepcache.io.retry import causes, error_text
 from hepcache.io.validator import freshness_of, storage_options
 from hepcache.telemetry import ReadLog, place_uses
@@ -68,8 +69,11 @@ class UprootSource:
 
     def _check(self) -> None:
         if self.ref.validator and len(self.ref.places) < 2:
-            passed = storage_options(self.ref.options)
-            if freshness_of(self.ref.place, passed).validator != self.ref.validator:
+            try:
+                fresh = freshness_of(self.ref.place, storage_options(self.ref.options))
+            except BadFileError as error:
+                raise OriginError(self.ref.path, reason_of(error)) from error
+            if fresh.validator != self.ref.validator:
                 raise OriginError(
                     self.ref.path,
                     "the file was written while it was being analysed; run again to take up "
