@@ -178,7 +178,7 @@ class _File:
     ) -> None:
         self.spec, self.record = spec, record
         self.boundaries = segment_boundaries(record.clusters, settings().segment_entries)
-        self._cache = worker_state().cache_of(record.path)
+        self._cache = worker_state().cache_of(record.path, record.places)
         self._noted = False
         self._ref = TreeRef(
             path=record.path,

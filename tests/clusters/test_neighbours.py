@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import dask.config
 import pytest
 import uproot
+from distributed.protocol import to_serialize
 from tests.clusters.test_faults import import_what_chunks_need
 from tests.clusters.test_local import expected, runner, sums
 from tests.formats.conftest import write_mixed_tree
 
 from hepcache.clusters import LocalCluster
 from hepcache.errors import ChunkError
+from hepcache.process import neighbours
+from hepcache.process.neighbours import SEND
+from hepcache.process.worker_state import worker_state
 from hepcache.scheduling.client_requests import NAME
 from hepcache.telemetry import ChunkRecord
 
@@ -119,6 +125,78 @@ def test_a_column_that_is_damaged_at_its_host_is_read_at_the_origin(
     assert damaged
     assert causes(second).keys() == {"hit", "stolen"} or causes(second).keys() == {"hit", "miss"}
     assert sum(chunk.origin_bytes for chunk in second) > 0
+
+
+FAULTS = ("flipped", "short", "another's", "text", "twice", "nothing", "raises", "hangs")
+
+
+def misbehave(dask_worker: Any, faults: tuple[str, ...]) -> None:
+    """Let a worker answer others wrongly, each time in the next of some ways."""
+    if not hasattr(dask_worker, "sound_send"):
+        dask_worker.sound_send = dask_worker.handlers[SEND]
+    sound, dask_worker.wrong_answers = dask_worker.sound_send, []
+    left = cycle(faults)
+
+    async def send(**wanted: Any) -> Any:
+        if not wanted["keys"]:
+            return await sound(**wanted)
+        fault = next(left)
+        dask_worker.wrong_answers.append(fault)
+        if fault == "raises":
+            raise ValueError("on purpose")
+        if fault == "hangs":
+            await asyncio.sleep(3600)
+        if fault in ("text", "nothing"):
+            return "text" if fault == "text" else {}
+        answer = await sound(**wanted)
+        columns = [column.data.copy() for column in answer["columns"] if column is not None]
+        for number, column in enumerate(columns):
+            column[len(column) * number // len(columns)] ^= fault == "flipped"
+        if fault == "short":
+            columns = [column[:-1] for column in columns]
+        if fault == "another's":
+            columns = columns[1:] + columns[:1]
+        if fault == "twice":
+            columns = columns[1:] + columns
+        return {"columns": [to_serialize(column) for column in columns]}
+
+    dask_worker.handlers[SEND] = send if faults else sound
+
+
+def ask_all_again(answer_s: float) -> None:
+    """Let a worker forget that others have failed."""
+    worker_state().neighbourhood.forget()
+    neighbours._ANSWER_S = answer_s
+
+
+def test_what_a_host_sends_wrongly_is_read_at_the_origin(
+    cluster: LocalCluster, fileset: dict[str, dict[str, dict[str, str]]]
+) -> None:
+    with cluster.client() as client:
+        run = runner(client, chunksize=100)
+        chunks = list(run.preprocess(fileset))
+        assert run(chunks, sums) == expected(FILES)
+        client.run_on_scheduler(take_work, host="host-0", status="paused")
+        hosts = {host: address for address, host in client.run(host_name).items()}
+        answered = []
+        try:
+            for fault in FAULTS:
+                for path in stored_columns(cluster, "host-1"):
+                    path.unlink()
+                patience_s = 0.2 if fault == "hangs" else 30.0
+                client.run(ask_all_again, patience_s, workers=[hosts["host-1"]])
+                client.run(misbehave, faults=(fault,), workers=[hosts["host-0"]])
+                assert run(chunks, sums) == expected(FILES), fault
+                assert "neighbour" not in causes(run.run_record.chunks), fault
+                answered += client.run(wrong_answers, workers=[hosts["host-0"]])[hosts["host-0"]]
+        finally:
+            client.run(ask_all_again, 30.0, workers=[hosts["host-1"]])
+            client.run(misbehave, faults=(), workers=[hosts["host-0"]])
+    assert set(answered) == set(FAULTS)
+
+
+def wrong_answers(dask_worker: Any) -> list[str]:
+    return list(dask_worker.wrong_answers)
 
 
 def test_a_host_that_has_died_is_no_loss(

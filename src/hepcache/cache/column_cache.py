@@ -313,21 +313,22 @@ class ColumnCache:
             return None  # who looks it up deals with it
         return Entry(header.meta, (), stored_ns)
 
-    def stored(self, key: ColumnKey, most: int) -> NDArray[np.uint8] | None:
+    def stored(self, key: ColumnKey, most: int | None = None) -> NDArray[np.uint8] | None:
         """Return a column as it is stored, for another host.
 
-        ``most``: bytes that it may have. It returns ``None`` where it has more, or isn't stored;
-        it counts as no use.
+        ``most``: bytes that it may have; ``None`` for any number. It returns ``None`` where it has
+        more, or isn't stored; it counts as no use.
         """
-        found = self._lookup.whole(self.layout.column(key), key_digest(key))
-        return found if found is not None and len(found) <= most else None
+        return self._lookup.whole(self.layout.column(key), key_digest(key), most)
 
-    def received(self, key: ColumnKey, data: NDArray[np.uint8]) -> Entry | None:
+    def received(self, key: ColumnKey, data: Any) -> Entry | None:
         """Return the column that another host has sent as it is stored there.
 
-        It returns ``None`` where the bytes are damaged, or another column's.
+        It returns ``None`` where that is anything else: damaged, or another column's.
         """
-        aligned = np.require(data, np.uint8, "C")
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
+            return None
+        aligned = np.require(data, None, "C")
         if aligned.ctypes.data % _ALIGNED:
             room = np.empty(len(aligned) + _ALIGNED, np.uint8)
             begin = -room.ctypes.data % _ALIGNED

@@ -69,10 +69,15 @@ class Lookup:
         buffers = (_buffer(header, data, number) for number in range(len(header.buffers)))
         return Entry(header.meta, tuple(buffers), fingerprint[1])
 
-    def whole(self, path: str, digest: bytes) -> NDArray[np.uint8] | None:
-        """Return all bytes of a stored column, compared with its checksums; ``None`` for none."""
+    def whole(self, path: str, digest: bytes, most: int | None) -> NDArray[np.uint8] | None:
+        """Return all bytes of a stored column, compared with its checksums.
+
+        ``None``: there is none, or it has more bytes than ``most``.
+        """
         try:
             header, data, _ = read_column(path, digest)
+            if most is not None and len(data) > most:
+                return None
             verify_payloads(header, data)
         except Damage:
             self.quarantine(path)

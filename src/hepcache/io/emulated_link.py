@@ -59,13 +59,20 @@ class Link:
                 time.sleep(wait_s)
         return time.monotonic() - began
 
+    @property
+    def backlog_s(self) -> float:
+        """Seconds after which all will have passed that wants to pass now."""
+        return max(self._free_at() - time.monotonic(), 0.0)
+
+    def _free_at(self) -> float:
+        raw = os.pread(self._file, _STATE.size, 0)
+        return float(_STATE.unpack(raw)[0]) if len(raw) == _STATE.size else 0.0
+
     def _book(self, nbytes: int) -> float:
         """Return when bytes that want to pass now will have passed."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
-            raw = os.pread(self._file, _STATE.size, 0)
-            free_at = _STATE.unpack(raw)[0] if len(raw) == _STATE.size else 0.0
-            done_at = max(time.monotonic() - _BURST_S, free_at) + nbytes / self.bandwidth
+            done_at = max(time.monotonic() - _BURST_S, self._free_at()) + nbytes / self.bandwidth
             os.pwrite(self._file, _STATE.pack(done_at), 0)
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)

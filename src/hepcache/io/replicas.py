@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
@@ -23,15 +22,37 @@ PLACE_PATIENCE_S = 10.0
 _REST_S, _LONGEST_REST_S = 60.0, 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    until: float
-    length_s: float
-    reason: str
+class Rests:
+    """Which sources have failed of late, and are not to be asked for a while.
+
+    A source that fails again rests twice as long, ten minutes at most.
+    """
+
+    def __init__(self) -> None:
+        self._rests: dict[str, tuple[float, float, str]] = {}  # until when, how long, why
+
+    def begin(self, source: str, reason: str) -> None:
+        """Note that a source has failed."""
+        _, before_s, _ = self._rests.get(source, (0.0, 0.0, ""))
+        length_s = min(max(_REST_S, 2 * before_s), _LONGEST_REST_S)
+        self._rests[source] = time.monotonic() + length_s, length_s, reason
+
+    def end(self, source: str) -> None:
+        """Forget that a source ever failed."""
+        self._rests.pop(source, None)
+
+    def reason(self, source: str) -> str:
+        """Return why a source is not to be asked now; ``""`` if it may be."""
+        until, _, reason = self._rests.get(source, (0.0, 0.0, ""))
+        return reason if until > time.monotonic() else ""
+
+    def forget(self) -> None:
+        """Let every source be asked again."""
+        self._rests.clear()
 
 
 # Of the whole process: all its files know at once that a server is dead.
-_rests: dict[str, _Rest] = {}
+_rests = Rests()
 
 
 def place_label(path: str) -> str:
@@ -47,34 +68,25 @@ def place_label(path: str) -> str:
 
 
 def note_failure(path: str, error: BaseException) -> None:
-    """Remember for a while that a place failed: its server, if that may be why.
-
-    A place that fails again rests twice as long, ten minutes at most.
-    """
-    key = place_label(path) if is_url(path) and is_transient(error) else path
-    before = _rests.get(key)
-    length_s = _REST_S if before is None else min(2 * before.length_s, _LONGEST_REST_S)
-    _rests[key] = _Rest(time.monotonic() + length_s, length_s, reason_of(error))
+    """Remember for a while that a place failed: its server, if that may be why."""
+    server = is_url(path) and is_transient(error)
+    _rests.begin(place_label(path) if server else path, reason_of(error))
 
 
 def note_service(path: str) -> None:
     """Forget that a place ever failed."""
     for key in (path, place_label(path)):
-        _rests.pop(key, None)
+        _rests.end(key)
 
 
 def resting(path: str) -> str:
     """Return why a place is not to be asked now; ``""`` if it may be."""
-    for key in (path, place_label(path)):
-        rest = _rests.get(key)
-        if rest is not None and rest.until > time.monotonic():
-            return rest.reason
-    return ""
+    return _rests.reason(path) or _rests.reason(place_label(path))
 
 
 def forget_failures() -> None:
     """Let every place be asked again."""
-    _rests.clear()
+    _rests.forget()
 
 
 def in_order(paths: Iterable[str]) -> list[str]:
@@ -88,7 +100,7 @@ def reason_of(error: BaseException) -> str:
         return error.problem
     if isinstance(error, BadFileError):
         return next(iter(error.problems.values()))
-    return str(error)
+    return str(error) or type(error).__name__
 
 
 def other_content(expected: tuple[str, str], found: tuple[str, str]) -> str:

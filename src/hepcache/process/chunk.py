@@ -219,11 +219,17 @@ def process_chunk(
         return {**saved, RECORDS: [], COLUMNS: set()}
 
     clock = _Clock()
-    cache = state.cache_of(item.path)
+    places = item.content.places
+    cache = state.cache_of(item.path, places)
     owner = task_annotation(OWNER, "")
     log = ReadLog()
     others = state.neighbourhood.of_task(
-        task_annotation(HOLDERS, ()), cache, item.path, log, shared=cache is not state.cache
+        task_annotation(HOLDERS, ()),
+        cache,
+        item.path,
+        places,
+        log,
+        shared=cache is not state.cache,
     )
     functions: dict[str, float] = {}
     start = item.entrystart
@@ -251,9 +257,7 @@ def process_chunk(
             note=None if calls is None else calls.note,
         )
         try:
-            form = state.forms.form(
-                ref, schema, cache, iteritems_options, log, others.form if others else None
-            )
+            form = state.forms.form(ref, schema, cache, iteritems_options, log, others)
             reader = Reader(
                 ref,
                 # In the mode fscache it is the kernel that keeps what is read.
@@ -346,10 +350,12 @@ def _prefetching(
 
     # Where nothing was missing there is nothing to fetch, and nothing to pay for looking. What
     # other hosts give need not be read ahead.
-    given = others is not None and others.preferred
+    given = others is not None and others.suffice
     items = state.upcoming() if state.prefetcher.missing and not given else []
     following = [
-        expected(chunk, state.cache_of(chunk.path)) for chunk in items if isinstance(chunk, Chunk)
+        expected(chunk, state.cache_of(chunk.path, chunk.content.places))
+        for chunk in items
+        if isinstance(chunk, Chunk)
     ]
     present = expected(item, cache)
     state.prefetcher.begin(present, following)

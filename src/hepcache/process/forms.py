@@ -9,11 +9,11 @@ in the process. A new file whose branches are known needs neither.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import awkward as ak
@@ -21,6 +21,7 @@ import xxhash
 import zstandard
 
 from hepcache.cache.column_cache import ColumnCache
+from hepcache.errors import OriginError
 from hepcache.formats.registry import open_source
 from hepcache.formats.source import TreeRef
 from hepcache.formats.ttree.branch_table import BranchTable, branches_digest
@@ -41,7 +42,15 @@ class SchemaForm:
 # Another release of these may make another form of the same branches.
 _RELEASES = "-".join(version(name) for name in ("coffea", "uproot", "awkward"))
 _KIND = f"tree-forms-{_RELEASES}"
-_DIGEST = 32  # hexadecimal digits
+_DIGEST = 16  # bytes
+
+
+class OtherForms(Protocol):
+    """Gets forms from other hosts."""
+
+    def form(self, kind: str, name: str, *, last_resort: bool = False) -> bytes | None:
+        """Return a packed form if one of them has it; ``last_resort``: the origin has failed."""
+        ...
 
 
 class FormCache:
@@ -60,7 +69,7 @@ class FormCache:
         cache: ColumnCache | None,
         iteritems_options: Mapping[str, Any],
         log: ReadLog,
-        neighbour_form: Callable[[str, str], bytes | None] | None = None,
+        others: OtherForms | None = None,
     ) -> SchemaForm:
         """Return a schema's form for a tree; the origin is asked only the first time.
 
@@ -68,7 +77,7 @@ class FormCache:
         ``iteritems_options``: options for ``tree.iteritems``. Those that hold functions have no
         lasting name, so with them the form is made anew for each chunk.
         ``log``: where bytes requested from the origin are counted.
-        ``neighbour_form``: returns a packed form by kind and name, if another host has it.
+        ``others``: other hosts, asked before the origin and, more patiently, where that fails.
         Raises ``OriginError``: the form is not known, and the origin can't be read.
         """
         variant = _variant(iteritems_options)
@@ -81,12 +90,14 @@ class FormCache:
         if text is None:
             name = f"{ref.content}-{quote(ref.tree, safe='')}{variant}"
             text = _stored(name, cache)
-            if text is None and neighbour_form is not None:
-                text = _unpacked_form(neighbour_form(_KIND, name))
-                if text is not None:
-                    _store(name, cache, text)
             if text is None:
-                text = _new(ref, schema, cache, iteritems_options, variant, log)
+                text = _other_hosts(name, others)
+                try:
+                    text = text or _new(ref, schema, cache, iteritems_options, variant, log)
+                except OriginError:
+                    text = _other_hosts(name, others, last_resort=True)
+                    if text is None:
+                        raise
                 _store(name, cache, text)
             self._texts[key] = text = self._interned(text)
         return self._shared(text, schema)
@@ -107,6 +118,12 @@ def _variant(options: Mapping[str, Any]) -> str | None:
     except TypeError:
         return None
     return f"-{xxhash.xxh3_128_hexdigest(text.encode())}"
+
+
+def _other_hosts(name: str, others: OtherForms | None, *, last_resort: bool = False) -> str | None:
+    if others is None:
+        return None
+    return _unpacked_form(_KIND, name, others.form(_KIND, name, last_resort=last_resort))
 
 
 def _new(
@@ -151,26 +168,37 @@ def _built(text: str, schema: type) -> SchemaForm:
 
 
 def packed_form(kind: str, name: str, cache: ColumnCache) -> bytes | None:
-    """Return a form as a host keeps it: its digest, then the compressed text."""
-    digest = cache.blob_get(kind, name)
-    packed = None if digest is None else cache.blob_get("forms", digest.decode())
-    return None if digest is None or packed is None else digest + packed
+    """Return a form that a host keeps, as it travels: a checksum, then the compressed text."""
+    text = _stored(name, cache, kind)
+    if text is None:
+        return None
+    raw = text.encode()
+    return _checksum(kind, name, raw) + zstandard.compress(raw)
 
 
-def _unpacked_form(packed: bytes | None) -> str | None:
-    """Return a form's text; ``None`` where it is damaged, or there is none."""
+def _unpacked_form(kind: str, name: str, packed: bytes | None) -> str | None:
+    """Return a form's text; ``None`` where it is damaged, another's, or there is none."""
     if packed is None:
         return None
-    digest, text = packed[:_DIGEST], packed[_DIGEST:]
     try:
-        raw = zstandard.decompress(text)
-    except zstandard.ZstdError:
+        raw = zstandard.decompress(packed[_DIGEST:])
+    except (zstandard.ZstdError, MemoryError):
         return None
-    return raw.decode() if xxhash.xxh3_128_hexdigest(raw).encode() == digest else None
+    return raw.decode() if _checksum(kind, name, raw) == packed[:_DIGEST] else None
 
 
-def _stored(name: str, cache: ColumnCache | None) -> str | None:
-    return None if cache is None else _unpacked_form(packed_form(_KIND, name, cache))
+def _checksum(kind: str, name: str, raw: bytes) -> bytes:
+    # The name is part of it, so that another file's form is none.
+    label = f"{kind}\0{name}\0".encode("utf-8", "surrogatepass")
+    return xxhash.xxh3_128_digest(label + raw)
+
+
+def _stored(name: str, cache: ColumnCache | None, kind: str = _KIND) -> str | None:
+    if cache is None:
+        return None
+    digest = cache.blob_get(kind, name)
+    packed = None if digest is None else cache.blob_get("forms", digest.decode())
+    return None if packed is None else zstandard.decompress(packed).decode()
 
 
 def _store(name: str, cache: ColumnCache | None, text: str) -> None:

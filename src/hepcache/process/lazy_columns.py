@@ -285,7 +285,7 @@ def _mapping(
     buffer_cache: MutableMapping[str, Any] | None,
     preload: frozenset[str] | None,
 ) -> ReaderMapping:
-    cache = worker_state().cache_of(ref.path)
+    cache = worker_state().cache_of(ref.path, ref.places)
     columns_cache = None if settings().cache_mode == "fscache" else cache
     reader = Reader(replace(ref, store=cache), columns_cache, open_source, ReadLog())
     return ReaderMapping(reader, start, stop, columns, None, buffer_cache, preload)

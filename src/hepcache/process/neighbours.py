@@ -15,17 +15,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 from distributed import get_worker
+from distributed.core import send_recv
 from distributed.protocol import to_serialize
 from distributed.utils import sync
 
 from hepcache.cache import ColumnCache, ColumnKey
 from hepcache.cache.model import Entry
 from hepcache.io.emulated_link import Link
-from hepcache.io.replicas import place_label
+from hepcache.io.replicas import Rests, place_label
 from hepcache.process.forms import packed_form
 from hepcache.settings import settings
 from hepcache.telemetry import ReadLog
@@ -37,11 +39,15 @@ logger = logging.getLogger(__name__)
 
 _ANSWER_BYTES = 16 << 20  # that an answer has at most: so much memory it takes
 _ANSWERS = 2  # that a worker makes at a time
+_CONNECT_S = 5.0
 _ANSWER_S = 30.0
+_LAST_ANSWER_S = 120.0  # where there is no other source
 _BUSY_S = 0.05
-_PATIENCE_S = 10.0  # with a host that is busy, where there is no other source
-_REST_S = 60.0  # of a host that has failed, or is slower than the origin
+_PATIENCE_S = 120.0  # with a host that is busy, where there is no other source
+_PAUSE_S = 60.0  # after which a source that was slower is tried again
 _FADING_S = 30.0  # of reading, after which half of what was measured is forgotten
+_LIMITED_S = 2.0  # of sending under a limit, that one answer has at most
+_BACKLOG_S = 5.0  # of sending under a limit, that may wait
 
 
 class Rate:
@@ -66,14 +72,17 @@ class Neighbourhood:
     """What a process knows of the hosts whose caches it may ask; any thread may use it."""
 
     def __init__(self) -> None:
+        self.failed = Rests()
+        self.gave_all = True
+        """Whether the hosts that were asked last had all that was wanted."""
         self._rates: dict[str, Rate] = {}
-        self._failed: dict[str, float] = {}
         self._tried: dict[str, float] = {}
         self._lock = threading.Lock()
         self._sending = 0
 
     def note(self, source: str, nbytes: int, seconds: float) -> None:
         """Note how long decoded bytes took to come from a host or an origin."""
+        self.failed.end(source)
         with self._lock:
             self._rates.setdefault(source, Rate()).note(nbytes, seconds)
 
@@ -82,32 +91,29 @@ class Neighbourhood:
         rate = self._rates.get(source)
         return None if rate is None else rate.bytes_per_s
 
-    def leave_alone(self, host: str) -> None:
-        """Ask a host that has failed no more for a while."""
-        self._failed[host] = time.monotonic()
-
-    def has_failed(self, host: str) -> bool:
-        """Tell whether a host has failed of late."""
-        return time.monotonic() - self._failed.get(host, -_REST_S) < _REST_S
-
     def is_faster(self, host: str, origin: str) -> bool:
-        """Tell whether a chunk should ask a host before the origin.
-
-        What is not known yet, one chunk has to show, and from time to time another one: networks
-        are busy or not.
-        """
+        """Tell whether to ask a host before the origin, as far as is known."""
+        if self.failed.reason(host):
+            return False
         ours, theirs = self.rate(host), self.rate(origin)
-        if ours is None:
+        if ours is None or theirs is None or self.failed.reason(origin):
             return True
-        if theirs is None:
-            return not self._is_due(origin)
-        return ours >= theirs or self._is_due(host)
+        return ours >= theirs
 
-    def _is_due(self, source: str) -> bool:
-        """Tell whether a source that is not the first choice is to be tried by one chunk."""
-        now = time.monotonic()
+    def is_due(self, host: str, origin: str) -> bool:
+        """Tell whether a chunk should try what is not the first choice: host, or origin.
+
+        What is not known, one chunk has to show. A host that was slower is asked for one answer
+        from time to time: networks are busy or not.
+        """
+        if self.failed.reason(host):
+            return False
+        faster = self.is_faster(host, origin)
+        if faster and (self.rate(host) is None or self.rate(origin) is not None):
+            return False
+        source, now = origin if faster else host, time.monotonic()
         with self._lock:
-            due = now - self._tried.get(source, -_REST_S) >= _REST_S
+            due = now - self._tried.get(source, -_PAUSE_S) >= _PAUSE_S
             if due:
                 self._tried[source] = now
         return due
@@ -117,6 +123,7 @@ class Neighbourhood:
         holders: Sequence[Sequence[str]],
         cache: ColumnCache,
         path: str,
+        places: Sequence[str],
         log: ReadLog,
         *,
         shared: bool,
@@ -124,6 +131,7 @@ class Neighbourhood:
         """Return the hosts that a task's chunk may ask; ``None`` where there are none.
 
         ``holders``: hosts with addresses of their workers.
+        ``path``, ``places``: the file, and where it lies if not there alone.
         ``shared``: whether the chunk's cache is that of a group.
         """
         if not holders:
@@ -132,23 +140,25 @@ class Neighbourhood:
         others = {host: address for host, address in holders if host != known.host}
         if not others or not known.neighbours:
             return None
-        return Neighbours(self, others, cache, path, log, shared=shared)
+        return Neighbours(self, others, cache, path, places, log, shared=shared)
 
     def forget(self) -> None:
         """Forget what was measured, and who has failed."""
         with self._lock:
             self._rates.clear()
-        self._failed.clear()
+        self.failed.forget()
         self._tried.clear()
+        self.gave_all = True
 
     async def send(
         self,
         own: ColumnCache,
-        cache_of: Callable[[str], ColumnCache],
+        cache_of: Callable[[str, Sequence[str]], ColumnCache],
         *,
         keys: Sequence[Sequence[Any]],
         form: Sequence[str] | None,
         path: str,
+        places: Sequence[str],
         user: int,
         shared: bool,
     ) -> dict[str, Any]:
@@ -159,38 +169,51 @@ class Neighbourhood:
         ``keys``: columns that it wants. The answer has as many of them, from the first on, as
         fit into it, each as its stored bytes, or ``None``.
         ``form``: kind and name of a form that it wants, or ``None``.
-        ``path``: the file, by which a group's cache knows what its members may read.
+        ``path``, ``places``: the file, by which a group's cache knows what its members may read.
         ``user``, ``shared``: who asks, and whether for a group's cache: a private cache is for
         its user alone.
         """
-        if not settings().neighbours:
+        known = settings()
+        if not known.neighbours:
             return {"refused": "its setting cache.neighbours is false"}
-        if self._sending >= _ANSWERS:
+        rate = known.neighbours_rate
+        # All of the user's processes on the host share it, whichever cache they send from.
+        limit = None if rate is None else _limit(rate, own.layout.sent)
+        if self._sending >= _ANSWERS or (limit is not None and limit.backlog_s > _BACKLOG_S):
             return {"busy": True}
         self._sending += 1
         try:
             # In a thread: a volume may be slow, and a file's server dead.
-            cache = await asyncio.to_thread(cache_of, path)
+            cache = await asyncio.to_thread(cache_of, path, places)
             if user != os.getuid() and (cache is own or not shared):
                 return {"refused": "its cache is another user's"}
-            return await asyncio.to_thread(_answer, cache, [ColumnKey(*key) for key in keys], form)
+            wanted = [ColumnKey(*key) for key in keys]
+            return await asyncio.to_thread(_answer, cache, wanted, form, limit)
         finally:
             self._sending -= 1
 
 
+@lru_cache(maxsize=4)
+def _limit(rate: int, state: Path) -> Link:
+    return Link(rate, state)
+
+
 def _answer(
-    cache: ColumnCache, keys: Sequence[ColumnKey], form: Sequence[str] | None
+    cache: ColumnCache, keys: Sequence[ColumnKey], form: Sequence[str] | None, limit: Link | None
 ) -> dict[str, Any]:
-    room, columns = _ANSWER_BYTES, list[Any]()
+    most = _ANSWER_BYTES
+    if limit is not None:
+        most = min(most, int(limit.bandwidth * _LIMITED_S))
+    sent, columns = 0, list[Any]()
     for key in keys:
-        data = cache.stored(key, room if columns else 1 << 40)
-        if data is None and columns and cache.has(key):
+        # The first comes whatever it takes, or nobody would ever have it.
+        data = cache.stored(key, most - sent if sent else None)
+        if data is None and sent and cache.has(key):
             break  # it comes with the next answer
         columns.append(None if data is None else to_serialize(data))
-        room -= 0 if data is None else len(data)
-    sent = _ANSWER_BYTES - room
-    if (rate := settings().neighbours_rate) is not None and sent:
-        Link(rate, cache.layout.sent).take(sent)
+        sent += 0 if data is None else len(data)
+    if limit is not None:
+        limit.take(sent)
     packed = None if form is None else packed_form(form[0], form[1], cache)
     return {"columns": columns, "form": packed}
 
@@ -204,19 +227,20 @@ class Neighbours:
         hosts: Mapping[str, str],
         cache: ColumnCache,
         path: str,
+        places: Sequence[str],
         log: ReadLog,
         *,
         shared: bool,
     ) -> None:
         self._known, self._hosts, self._cache, self._log = known, hosts, cache, log
-        self._path, self._shared = path, shared
-        origin = place_label(path)
-        self._faster = {host for host in hosts if known.is_faster(host, origin)}
+        self._path, self._places, self._shared = path, tuple(places), shared
+        self._origin = place_label(path)
 
     @property
-    def preferred(self) -> bool:
-        """Whether any of them should be asked before the origin."""
-        return any(not self._known.has_failed(host) for host in self._faster)
+    def suffice(self) -> bool:
+        """Whether they are likely to give all that is missing, so that none need be read ahead."""
+        known = self._known
+        return known.gave_all and any(known.is_faster(host, self._origin) for host in self._hosts)
 
     def fetch(
         self, keys: Collection[ColumnKey], *, last_resort: bool = False
@@ -225,54 +249,71 @@ class Neighbours:
 
         ``last_resort``: whether the origin has failed; else only hosts that are faster are asked.
         """
+        if last_resort:
+            self._known.failed.begin(self._origin, "it could not be read")
         found: dict[ColumnKey, Entry] = {}
         for host, address in self._hosts.items():
             wanted = [key for key in keys if key not in found]
-            if not wanted:
-                break
-            if last_resort or (host in self._faster and not self._known.has_failed(host)):
-                began = time.perf_counter()
-                came, sent_bytes = self._from(host, address, wanted, patient=last_resort)
-                took_s = time.perf_counter() - began
-                self._log.neighbour_s += took_s
-                self._log.neighbour_bytes += sent_bytes
-                if came:
-                    decoded_bytes = sum(entry.nbytes for entry in came.values())
-                    self._known.note(host, decoded_bytes, took_s)
-                found.update(came)
+            if wanted and (last_resort or self._is_asked(host)):
+                found.update(self._from(host, address, wanted, last_resort=last_resort))
+        self._known.gave_all = len(found) == len(keys)
         return found
 
-    def form(self, kind: str, name: str) -> bytes | None:
+    def form(self, kind: str, name: str, *, last_resort: bool = False) -> bytes | None:
         """Return a form that another host has, packed."""
         for host, address in self._hosts.items():
-            if not self._known.has_failed(host):
-                answer = self._ask(host, address, [], (kind, name), patient=False)
-                if answer.get("form") is not None:
-                    return bytes(answer["form"])
+            if last_resort or not self._known.failed.reason(host):
+                answer = self._ask(host, address, [], (kind, name), last_resort=last_resort)
+                packed = answer.get("form")
+                if isinstance(packed, bytes):
+                    return packed
         return None
 
+    def _is_asked(self, host: str) -> bool:
+        """Tell whether to ask a host now, where the origin may be asked, too."""
+        known = self._known
+        return known.is_faster(host, self._origin) != known.is_due(host, self._origin)
+
     def _from(
-        self, host: str, address: str, keys: Sequence[ColumnKey], *, patient: bool
-    ) -> tuple[dict[ColumnKey, Entry], int]:
-        """Return what one host gives, and how many bytes that were on the way."""
+        self, host: str, address: str, keys: Sequence[ColumnKey], *, last_resort: bool
+    ) -> dict[ColumnKey, Entry]:
+        """Return what one host gives, answer by answer as long as it is faster."""
         found: dict[ColumnKey, Entry] = {}
-        rest, nbytes = list(keys), 0
+        rest = list(keys)
         while rest:
-            columns = self._ask(host, address, rest, None, patient=patient).get("columns")
-            if not columns:
+            began = time.perf_counter()
+            answer = self._ask(host, address, rest, None, last_resort=last_resort)
+            columns = answer.get("columns")
+            if not isinstance(columns, list | tuple) or not columns:
                 break
-            for key, data in zip(rest, columns, strict=False):
-                if data is None:
-                    continue
-                nbytes += len(data)
-                entry = self._cache.received(key, np.asarray(data))
-                if entry is None:
-                    # Its own next look at the column sets it aside.
-                    logger.warning("%s sent a damaged column: %s", host, key)
-                else:
-                    found[key] = entry
+            came = self._received(host, rest, columns)
+            took_s = time.perf_counter() - began
+            self._log.neighbour_s += took_s
+            if came:
+                self._known.note(host, sum(entry.nbytes for entry in came.values()), took_s)
+            found.update(came)
             rest = rest[len(columns) :]
-        return found, nbytes
+            if not (last_resort or self._known.is_faster(host, self._origin)):
+                break
+        return found
+
+    def _received(
+        self, host: str, keys: Sequence[ColumnKey], columns: Sequence[Any]
+    ) -> dict[ColumnKey, Entry]:
+        """Return the columns of an answer that are what they should be."""
+        found: dict[ColumnKey, Entry] = {}
+        for key, data in zip(keys, columns, strict=False):
+            if data is None:
+                continue
+            self._log.neighbour_bytes += getattr(data, "nbytes", 0)
+            entry = self._cache.received(key, data)
+            if entry is None:
+                # What is damaged on its disk it would have set aside itself.
+                logger.warning("%s sent a damaged column: %s", host, key)
+                self._known.failed.begin(host, "it sent a damaged column")
+            else:
+                found[key] = entry
+        return found
 
     def _ask(
         self,
@@ -281,41 +322,47 @@ class Neighbours:
         keys: Sequence[ColumnKey],
         form: tuple[str, str] | None,
         *,
-        patient: bool,
+        last_resort: bool,
     ) -> dict[str, Any]:
         """Return one answer of a host; an empty one where it gives none."""
         message = {
             "keys": [tuple(key) for key in keys],
             "form": form,
             "path": self._path,
+            "places": self._places,
             "user": os.getuid(),
             "shared": self._shared,
         }
-        until = time.monotonic() + (_PATIENCE_S if patient else 0.0)
+        until = time.monotonic() + (_PATIENCE_S if last_resort else 0.0)
         while True:
             try:
-                answer = _asked(address, message)
+                answer = _asked(address, message, _LAST_ANSWER_S if last_resort else _ANSWER_S)
+                problem = str(answer.get("refused", ""))
             except Exception as error:  # whatever is wrong with it, there is the origin
-                logger.info("%s sends no columns: %r", host, error)
-                self._known.leave_alone(host)
-                return {}
-            if answer.get("refused"):
-                logger.info("%s sends no columns: %s", host, answer["refused"])
-                self._known.leave_alone(host)
+                answer, problem = {}, repr(error)
+            if problem:
+                logger.info("%s sends no columns: %s", host, problem)
+                self._known.failed.begin(host, problem)
                 return {}
             if not answer.get("busy") or time.monotonic() >= until:
                 return answer
             time.sleep(_BUSY_S)
 
 
-def _asked(address: str, message: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(address: str, message: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
     """Return a worker's answer, waiting in this thread."""
     worker = get_worker()
 
     async def ask() -> dict[str, Any]:
-        async with asyncio.timeout(_ANSWER_S):
-            answer: dict[str, Any] = await getattr(worker.rpc(address), SEND)(**message)
-            return answer
+        # A worker that is gone would be tried for as long as one may take to answer.
+        async with asyncio.timeout(_CONNECT_S):
+            connection = await worker.rpc.connect(address)
+        try:
+            async with asyncio.timeout(patience_s):
+                answer: dict[str, Any] = await send_recv(connection, op=SEND, **message)
+                return answer
+        finally:
+            worker.rpc.reuse(address, connection)
 
     found: dict[str, Any] = sync(worker.loop, ask)
     return found

@@ -138,22 +138,18 @@ class WorkerState:
                 self._group_cache = ColumnCache.from_settings(group=True)
             return [own, self._group_cache]
 
-    def cache_of(self, path: str) -> ColumnCache:
+    def cache_of(self, path: str, places: Sequence[str] = ()) -> ColumnCache:
         """Return the cache for the columns of a file: the group's, or the user's own.
+
+        ``places``: where the file lies, if not at its path alone; it may be read at any of them.
 
         A group's cache holds nothing of a file that a member could not read at
         its origin, and gives nothing to a process that can't read it there now. What members may
         read at URLs, the setting ``cache.group_origins`` says.
         """
         own, *shared = self.caches()
-        real_path = location(path)
         for cache in shared:
-            if is_url(real_path):
-                if shared_origin(real_path, settings().group_origins):
-                    return cache
-            elif may_read(real_path) and readable_by_group(
-                real_path, cache.directory.stat().st_gid
-            ):
+            if all(_is_shared(location(place), cache) for place in places or (path,)):
                 return cache
         return own
 
@@ -378,6 +374,13 @@ class WorkerState:
 
 
 _STATE = WorkerState()
+
+
+def _is_shared(place: str, cache: ColumnCache) -> bool:
+    """Tell whether a group's cache may hold what is read at a place."""
+    if is_url(place):
+        return shared_origin(place, settings().group_origins)
+    return may_read(place) and readable_by_group(place, cache.directory.stat().st_gid)
 
 
 def worker_state() -> WorkerState:
