@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import uproot
 from coffea.nanoevents import BaseSchema
 from coffea.processor import IterativeExecutor
 
-from hepcache.errors import ConfigurationError
+from hepcache.errors import ConfigurationError, OriginError
 from hepcache.process import Runner
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -90,6 +91,63 @@ def test_known_files_are_not_opened_again(fileset: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=r"\.root") as caught:
         runner().preprocess(fileset, treename="Events", extract=lambda file: weights(file) | {})
     assert any("while extracting from" in note for note in caught.value.__notes__)
+
+
+class Extracting:
+    """A function of a file, known by a name, so that it may have side effects."""
+
+    def __init__(self, function: Callable[[Any], dict[str, Any]]) -> None:
+        self.function = function
+
+    def __call__(self, file: Any) -> dict[str, Any]:
+        return self.function(file)
+
+    def __hepcache_fingerprint__(self) -> str:
+        return self.function.__name__
+
+
+def test_the_others_are_kept_where_one_file_fails(fileset: dict[str, Any]) -> None:
+    opened: list[str] = []
+
+    def second(file: Any) -> dict[str, Any]:
+        opened.append(Path(file.file_path).name)
+        return {"sumw": float(file["Runs"]["genEventSumw"].array()[1])}
+
+    with pytest.raises(IndexError) as caught:
+        runner().preprocess(fileset, treename="Events", extract=Extracting(second))
+    assert any("b.root" in note for note in caught.value.__notes__)
+    assert sorted(opened) == ["a.root", "b.root", "c.root"]
+    opened.clear()
+    with pytest.raises(IndexError):
+        runner().preprocess(fileset, treename="Events", extract=Extracting(second))
+    assert opened == ["b.root"]
+
+
+def test_what_replaces_a_file_meanwhile_is_not_kept_for_it(
+    fileset: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "b.root"
+    old = path.read_bytes()
+    write(tmp_path / "new.root", [7.0])
+    swaps = [(tmp_path / "new.root").read_bytes()]
+
+    def swapping(file: Any) -> dict[str, Any]:
+        found = weights(file)
+        if swaps and Path(file.file_path).name == "b.root":
+            path.write_bytes(swaps.pop())
+        return found
+
+    def sums() -> dict[str, float]:
+        chunks = runner().preprocess(fileset, treename="Events", extract=Extracting(swapping))
+        return {Path(chunk.filename).name: chunk.usermeta["sumw"] for chunk in chunks}
+
+    with pytest.raises(OriginError, match="written while it was being read"):
+        sums()
+    # The new content has its own values, and the old one none of those.
+    assert sums()["b.root"] == 7.0
+    path.write_bytes(old)
+    os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    assert sums()["b.root"] == 0.25
 
 
 def test_what_can_not_be_kept_is_refused(fileset: dict[str, Any]) -> None:

@@ -14,10 +14,10 @@ import uproot
 
 from hepcache.catalogue.catalogue import Catalogue, openers
 from hepcache.credentials import without_credentials
-from hepcache.errors import ConfigurationError, FingerprintError, OriginError
+from hepcache.errors import BadFileError, ConfigurationError, FingerprintError, OriginError
 from hepcache.fileset import FileRecord
 from hepcache.fileset.load import RESERVED_METADATA
-from hepcache.formats.registry import probe
+from hepcache.formats.registry import freshness_of, probe
 from hepcache.io.replicas import PLACE_PATIENCE_S, in_order, note_failure, other_content
 from hepcache.io.retry import retried
 from hepcache.io.validator import storage_options
@@ -68,7 +68,10 @@ class Extraction:
             code = fingerprint(self.extract)
         except FingerprintError as error:
             warnings.warn(f"what is extracted from files is not kept: {error}", stacklevel=7)
-            return self._opened(records, options)
+            values, failures = self._opened(records, options)
+            if failures:
+                raise failures[0] from failures[0].__cause__
+            return values
 
         def stored(catalogue: Catalogue) -> dict[str, bytes | None]:
             return {name: catalogue.blob_get(_KIND, f"{name}-{code}") for name in records}
@@ -78,30 +81,43 @@ class Extraction:
                 catalogue.blob_put(_KIND, f"{name}-{code}", json.dumps(values).encode())
 
         known: Mapping[str, bytes | None] = ask(stored)
-        new = self._opened(
+        new, failures = self._opened(
             {name: record for name, record in records.items() if known[name] is None}, options
         )
+        # Also where one file of many fails: the others need not be opened again.
         if new:
             ask(store)
+        if failures:
+            raise failures[0] from failures[0].__cause__
         return {name: json.loads(text) for name, text in known.items() if text is not None} | new
 
     def _opened(
         self, records: Mapping[str, FileRecord], options: Mapping[str, Any]
-    ) -> dict[str, dict[str, Any]]:
+    ) -> tuple[dict[str, dict[str, Any]], list[Exception]]:
+        """Return what is in files, and why some can't be read."""
         passed = {name: value for name, value in options.items() if name != "storage_options"}
         flat = {**passed, **storage_options(options)}
 
         def at_place(record: FileRecord, place: str) -> dict[str, Any]:
+            validator = record.validator
             if record.places and place != record.places[0]:
                 found = probe(place, record.tree, options=options)
                 problem = other_content((record.uuid, record.tag), (found.uuid, found.tag))
                 if problem:
                     raise OriginError(without_credentials(place), problem)
+                validator = found.validator
             patience_s = PLACE_PATIENCE_S if len(record.places) > 1 else math.inf
             with retried(
                 lambda: uproot.open({place: None}, **flat), patience_s=patience_s
             ) as file:
-                return _plain(self.extract(file))
+                values = _plain(self.extract(file))
+                uuid = str(file.file.uuid)
+            # What is kept as one content's must not be another's that took its place meanwhile.
+            fresh = freshness_of(place, storage_options(options), patience_s=patience_s)
+            if (uuid, fresh.validator) != (record.uuid, validator):
+                problem = "the file was written while it was being read; run again"
+                raise OriginError(without_credentials(place), problem)
+            return values
 
         def of_file(record: FileRecord) -> dict[str, Any]:
             places = in_order(record.places) or [record.path]
@@ -109,15 +125,23 @@ class Extraction:
                 for place in places[:-1]:
                     try:
                         return at_place(record, place)
-                    except OSError as error:
+                    except (OSError, BadFileError) as error:
                         note_failure(place, error)
                 return at_place(record, places[-1])
             except Exception as error:
                 error.add_note(f"while extracting from {without_credentials(record.path)}")
                 raise
 
+        values: dict[str, dict[str, Any]] = {}
+        failures: list[Exception] = []
         with ThreadPoolExecutor(openers(record.path for record in records.values())) as pool:
-            return dict(zip(records, pool.map(of_file, records.values()), strict=True))
+            jobs = {name: pool.submit(of_file, record) for name, record in records.items()}
+            for name, job in jobs.items():
+                try:
+                    values[name] = job.result()
+                except Exception as error:  # whatever a user's function raises
+                    failures.append(error)
+        return values, failures
 
 
 def _content(record: FileRecord) -> str:
