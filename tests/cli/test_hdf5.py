@@ -170,3 +170,11 @@ def test_an_index(files: list[str], tmp_path: Path) -> None:
     hdf5("add-index", path, f"/{group}/cycle")
     with h5py.File(path) as file:
         assert set(file["spill/cycle"][()].ravel().tolist()) == {3}
+
+
+@pytest.mark.parametrize(
+    ("written", "nbytes"),
+    [("2", 2 << 20), ("0.5", 1 << 19), (".25", 1 << 18), ("10KiB", 10 << 10), ("1 MB", 10**6)],
+)
+def test_the_size_of_chunks(written: str, nbytes: int) -> None:
+    assert options_of(chunk_size=written).chunk_bytes == nbytes

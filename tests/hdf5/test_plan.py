@@ -109,12 +109,39 @@ def test_empty_ones_as_scalars(words: Path, tmp_path: Path) -> None:
     assert verify(again, [words]) == {}
 
 
-def test_a_flat_file_with_keys(inputs: list[Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty_as_scalars", [False, True])
+def test_a_flat_file_with_keys(inputs: list[Path], tmp_path: Path, empty_as_scalars: bool) -> None:
     joined, out = tmp_path / "joined.h5", tmp_path / "out.h5"
     concatenate(inputs, joined, TableOptions(key="evt", counts=True), jobs=1)
-    rechunk(joined, out, TableOptions(flat=True), jobs=1)
+    rechunk(joined, out, TableOptions(flat=True, empty_as_scalars=empty_as_scalars), jobs=1)
+    with h5py.File(out) as file:
+        assert file["rec.empty/evt.seq"].shape == (() if empty_as_scalars else (0,))
+    assert check_keys(out)
     assert not [check for check in check_keys(out) if check.problem]
     assert verify(out, inputs) == {}
+
+
+def test_keys_without_any_event_as_scalars(tmp_path: Path) -> None:
+    empty, joined, out = (tmp_path / f"{name}.h5" for name in ("empty", "joined", "out"))
+    with h5py.File(empty, "w") as file:
+        for name in ("spill/evt", "rec/evt", "rec/x"):
+            file.create_dataset(name, (0, 1), "i4", maxshape=(None, 1), chunks=(64, 1))
+    concatenate([empty], joined, TableOptions(key="evt", counts=True), jobs=1)
+    rechunk(joined, out, TableOptions(empty_as_scalars=True), jobs=1)
+    assert [check.problem for check in check_keys(out)] == [""] * 4
+    assert verify(out, [empty]) == {}
+
+
+def test_a_key_that_is_a_scalar_beside_rows_is_wrong(inputs: list[Path], tmp_path: Path) -> None:
+    joined, out = tmp_path / "joined.h5", tmp_path / "out.h5"
+    concatenate(inputs, joined, TableOptions(key="evt"), jobs=1)
+    rechunk(joined, out, TableOptions(empty_as_scalars=True), jobs=1)
+    with h5py.File(out, "r+") as file:
+        del file["rec.vtx/evt.seq"]
+        file["rec.vtx/evt.seq"] = 0
+    (problem,) = [check for check in check_keys(out) if check.problem]
+    assert problem.name == "/rec.vtx/evt.seq"
+    assert "has 0 rows" in problem.problem
 
 
 def test_dimensions_that_were_not_asked_for_are_a_difference(

@@ -124,6 +124,16 @@ def test_external_merge(inputs: list[Path], tmp_path: Path) -> None:
         link(inputs, out, how="external", jobs=1, overwrite=True)
 
 
+def test_a_file_that_an_external_link_leads_to_is_named(
+    inputs: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "linked.h5"
+    link(inputs, out, how="external", jobs=1)
+    inputs[1].unlink()
+    with pytest.raises(TableFileError, match=r"/in1 leads to / of in1\.h5, which can't be opened"):
+        describe(out)
+
+
 def test_values_of_variable_length_stay_where_they_are(inputs: list[Path], tmp_path: Path) -> None:
     for path in inputs:
         with h5py.File(path, "r+") as file:

@@ -124,7 +124,8 @@ def options_of(
     sizes: dict[str, Any] = {}
     written = {"memory_bytes": memory, "compress_from": compress_from}
     if chunk_size is not None:
-        written["chunk_bytes"] = f"{chunk_size}MiB" if chunk_size.isdecimal() else chunk_size
+        is_number = chunk_size.replace(".", "", 1).isdecimal()
+        written["chunk_bytes"] = f"{chunk_size}MiB" if is_number else chunk_size
     for name, value in written.items():
         try:
             sizes[name] = int(parse_bytes(value))

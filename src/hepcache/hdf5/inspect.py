@@ -241,8 +241,14 @@ def _is_table(member: Any) -> bool:
     return isinstance(member, h5py.Dataset) and bool(member.shape)
 
 
+def _row_count(dataset: Any) -> int:
+    return len(dataset) if dataset.shape else 0  # an empty one may be written as a scalar
+
+
 def _flat(dataset: Any, start: int = 0, stop: int | None = None) -> NDArray[Any]:
     """Return rows, shape ``(n_rows,)`` if they have one value each, else ``(n_rows, n)``."""
+    if not dataset.shape:
+        return np.empty(0, dataset.dtype)
     values: NDArray[Any] = dataset[start:stop]
     width = prod(dataset.shape[1:])
     return values.reshape(len(values)) if width == 1 else values.reshape(len(values), width)
@@ -250,11 +256,12 @@ def _flat(dataset: Any, start: int = 0, stop: int | None = None) -> NDArray[Any]
 
 def _key_problem(group: Any, seq: str, key: str, listed: dict[str, NDArray[Any]]) -> str:
     keys = group[seq]
-    if key not in group or len(keys) != len(group[key]):
-        return f"has {len(keys)} rows, which is not the number of rows of {key}"
+    rows = _row_count(keys)
+    if key not in group or rows != _row_count(group[key]):
+        return f"has {rows} rows, which is not the number of rows of {key}"
     last = -1
     count = len(listed[key])
-    for start in range(0, len(keys), _ROWS):
+    for start in range(0, rows, _ROWS):
         numbers = _flat(keys, start, start + _ROWS)
         if numbers.min() < 0 or numbers.max() >= count:
             return f"names events that are none of the {count}"
@@ -276,7 +283,10 @@ def _key_problem(group: Any, seq: str, key: str, listed: dict[str, NDArray[Any]]
 
 
 def _count_problem(group: Any, seq: str) -> str:
-    counts = group[f"{seq}_cnt"][()]
+    counts = group[f"{seq}_cnt"]
+    if not counts.shape and not _row_count(group[seq]):
+        return ""
+    counts = counts[()]
     numbers, rows = np.unique(_flat(group[seq]), return_counts=True)
     if counts.shape == (len(numbers), 2) and (counts == np.column_stack([numbers, rows])).all():
         return ""

@@ -483,7 +483,9 @@ def writing(
         raise
     except BrokenProcessPool as error:
         raise TableFileError(
-            done.path, "a worker process was killed, perhaps for lack of memory; use fewer jobs"
+            done.path,
+            "a worker process was killed, perhaps for lack of memory: use fewer jobs; a script "
+            "that starts processes needs if __name__ == '__main__'",
         ) from error
     except OSError as error:
         reason = error.strerror or str(error)

@@ -63,7 +63,16 @@ def library_tables(file: Any, *, follow: bool = False) -> tuple[Schema, Int64Arr
                 raise UnsupportedLayoutError(
                     f"{display_path(path)} is a link; replace it by its target"
                 )
-            member = h5o.open(group, name)
+            try:
+                member = h5o.open(group, name)
+            except (KeyError, OSError) as error:
+                if kind != h5py.h5l.TYPE_EXTERNAL:
+                    raise
+                file, target = map(os.fsdecode, group.links.get_val(name))
+                raise UnsupportedLayoutError(
+                    f"{display_path(path)} leads to {target} of {file}, which can't be opened; "
+                    "put the file back, or merge anew"
+                ) from error
             identity = _identity(member)
             if identity in seen:
                 raise UnsupportedLayoutError(
