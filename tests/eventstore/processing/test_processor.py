@@ -11,6 +11,7 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 from hepcache.errors import ConfigurationError, FailedEventsError
 from hepcache.eventstore import EventBatch, LoadedEvent, Range, process
@@ -46,6 +47,45 @@ def add_up(events: EventBatch) -> dict[str, Any]:
 
 EXPECTED_IDS = [(1, subrun, event) for subrun, size in enumerate(SIZES) for event in range(size)]
 EXPECTED_SUM = sum(event * (event % 3) for _, _, event in EXPECTED_IDS)
+
+
+class ManyShards(Numbers):
+    """A shard per subrun."""
+
+    def shards(self) -> Sequence[int]:
+        return range(len(self.sizes))
+
+    def ranges(self, shard: int) -> Iterator[Range]:
+        yield Range((1, shard), 0, self.sizes[shard])
+
+
+WORKING: set[int] = set()
+ALL_WORK = threading.Event()
+
+
+def add_up_together(events: EventBatch) -> dict[str, Any]:
+    WORKING.add(threading.get_ident())
+    if len(WORKING) == 3:
+        ALL_WORK.set()
+    assert ALL_WORK.wait(30)
+    return add_up(events)
+
+
+@pytest.mark.parametrize("sizes", [SIZES, (900, 0, 0, 700, 0, 0)], ids=["all", "one reader"])
+def test_workers_of_dask_in_one_process_read_their_own_shards(sizes: Sequence[int]) -> None:
+    WORKING.clear()
+    ALL_WORK.clear()
+    cluster = LocalCluster(
+        n_workers=3, threads_per_worker=1, processes=False, dashboard_address=":0"
+    )
+    with cluster, Client(cluster) as client:
+        done = process(
+            ManyShards(sizes), add_up_together, client=client, load_batch=100, work_batch=16
+        )
+    wanted = [(1, subrun, event) for subrun, size in enumerate(sizes) for event in range(size)]
+    assert sorted(done.value["ids"]) == wanted
+    assert (len(done.workers), len(done.readers)) == (3, 3)  # one round
+    assert sum(reader.events for reader in done.readers) == len(wanted)
 
 
 @pytest.mark.parametrize("options", [{}, {"workers": 3}, {"processes": 2}], ids=str)

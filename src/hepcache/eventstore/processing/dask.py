@@ -263,31 +263,38 @@ def _unpacked(value: Any) -> Any:
 
 # The reader's side: the client calls these functions on Dask's workers.
 
-_readers: dict[str, _Reader] = {}
+# By run and by the worker's address: several workers may share a process.
+_readers: dict[tuple[str, str], _Reader] = {}
 
 
 def _begin_reading(
     run: str, packed: bytes, sources: dict[str, Source], workers: int, dask_worker: Any = None
 ) -> None:
     """Begin to read this worker's part."""
-    dask_worker.handlers[_HANDLER] = _handle
-    _readers[run] = _Reader(packed, sources[dask_worker.address], workers)
+    address: str = dask_worker.address
+
+    async def answer(run: str, operation: str, argument: int = 0) -> dict[str, Any]:
+        return await _handle(address, run, operation, argument)
+
+    dask_worker.handlers[_HANDLER] = answer
+    _readers[run, address] = _Reader(packed, sources[address], workers)
 
 
-def _events_given(run: str) -> int:
+def _events_given(run: str, dask_worker: Any = None) -> int:
     """Return how many events this worker's reader gave out."""
-    return _readers[run].given if run in _readers else 0
+    reader = _readers.get((run, dask_worker.address))
+    return 0 if reader is None else reader.given
 
 
-def _end_reading(run: str) -> ReaderStatistics | None:
-    reader = _readers.pop(run, None)
+def _end_reading(run: str, dask_worker: Any = None) -> ReaderStatistics | None:
+    reader = _readers.pop((run, dask_worker.address), None)
     return None if reader is None else reader.end()
 
 
-async def _handle(run: str, operation: str, argument: int = 0) -> dict[str, Any]:
+async def _handle(address: str, run: str, operation: str, argument: int) -> dict[str, Any]:
     from distributed.protocol import to_serialize
 
-    reader = _readers.get(run)
+    reader = _readers.get((run, address))
     if reader is None:  # the worker was started anew
         return {"gone": True}
     try:
@@ -297,7 +304,7 @@ async def _handle(run: str, operation: str, argument: int = 0) -> dict[str, Any]
             "value": to_serialize(await loop.run_in_executor(reader.threads, method, argument))
         }
     except Exception as error:
-        return {"gone": True} if run not in _readers else {"error": to_serialize(error)}
+        return {"gone": True} if (run, address) not in _readers else {"error": to_serialize(error)}
 
 
 class _Reader:
