@@ -10,10 +10,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+UV = Path(sys.executable).with_name("uv")
 OPTIONAL = {
     "import hepcache.hdf5": "hepcache[hdf5]",
     "from hepcache import HTCondorCluster": "hepcache[htcondor]",
 }
+
+ADDED_UP = """
+import awkward as ak, dask, numpy as np, uproot
+from coffea.nanoevents import BaseSchema
+from coffea.processor import IterativeExecutor
+from hepcache import Runner
+
+dask.config.set({"hepcache.catalogue": "catalogue", "hepcache.cache.directory": "columns"})
+with uproot.recreate("x.root") as file:
+    file.mktree("Events", {"x": np.arange(100)})
+runner = Runner(IterativeExecutor(status=False), schema=BaseSchema, chunksize=30)
+cycles = [runner({"a": ["x.root"]}, lambda events: {"x": int(ak.sum(events.x))}, treename="Events")
+          for _ in range(2)]
+print([cycle["x"] for cycle in cycles])
+"""
 
 
 def run(*command: str | Path, cwd: Path, fails: bool = False) -> str:
@@ -25,9 +41,9 @@ def run(*command: str | Path, cwd: Path, fails: bool = False) -> str:
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of a new environment with the wheel, at the versions of the lock."""
-    directory = tmp_path_factory.mktemp("clean")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel that is made of what git lists."""
+    directory = tmp_path_factory.mktemp("wheel")
     source = directory / "source"
     listed = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
     for name in filter(None, listed):
@@ -36,13 +52,24 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy2(ROOT / name, source / name)
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory, cwd=source)
     (wheel,) = directory.glob("hepcache-*.whl")
-    uv = Path(sys.executable).with_name("uv")
-    run(uv, "venv", "--quiet", "--python", sys.executable, directory / "venv", cwd=directory)
+    return wheel
+
+
+def environment(directory: Path, versions: str, *packages: str | Path) -> Path:
+    """Return the Python of a new environment with packages, in versions that a file lists."""
     python = directory / "venv/bin/python"
-    lock = ROOT / "requirements.lock"
-    run(uv, "pip", "install", "--quiet", "--python", python, "--constraint", lock, wheel,
+    constraints = ROOT / f"requirements.{versions}"
+    run(UV, "venv", "--quiet", "--seed", "--python", sys.executable, python.parents[1],
         cwd=directory)  # fmt: skip
+    run(UV, "pip", "install", "--quiet", "--python", python, "--constraint", constraints,
+        *packages, cwd=directory)  # fmt: skip
     return python
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+    """Return the Python of a new environment with the wheel, at the versions of the lock."""
+    return environment(tmp_path_factory.mktemp("clean"), "lock", wheel)
 
 
 @pytest.mark.timeout(900)
@@ -84,8 +111,7 @@ def test_the_published_benchmark_ships_and_the_others_say_how_to_get_them(
     said = run(command, "bench", "hot", cwd=tmp_path, fails=True)
     assert "pip install ./benchmarks" in said
     benchmarks = ROOT / "benchmarks"
-    uv = Path(sys.executable).with_name("uv")
-    run(uv, "pip", "install", "--quiet", "--python", clean, benchmarks, cwd=tmp_path)
+    run(UV, "pip", "install", "--quiet", "--python", clean, benchmarks, cwd=tmp_path)
     assert "simulation" in run(command, "bench", "list", cwd=tmp_path)
 
 
@@ -93,3 +119,22 @@ def test_the_published_benchmark_ships_and_the_others_say_how_to_get_them(
 def test_the_demo_runs(clean: Path, tmp_path: Path) -> None:
     run(clean.with_name("hepcache"), "demo", "--events", "2000", "--cycles", "2", cwd=tmp_path)
     assert (tmp_path / "hepcache-demo/report.html").stat().st_size > 10_000
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the oldest versions are for 3.11")
+def test_it_changes_nothing_where_the_oldest_coffea_is(wheel: Path, tmp_path: Path) -> None:
+    python = environment(tmp_path, "oldest", "coffea", "distributed")
+
+    def installed() -> set[str]:
+        return set(run(python, "-m", "pip", "list", "--format=freeze", cwd=tmp_path).split())
+
+    before = installed()
+    names = {line.partition("==")[0] for line in before}
+    assert names >= {"awkward", "coffea", "dask", "distributed", "numba", "numpy", "uproot"}
+    assert "hepcache" not in names
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    assert before <= installed()
+    run(python, "-m", "pip", "check", cwd=tmp_path)
+    (tmp_path / "added_up.py").write_text(ADDED_UP)
+    assert run(python, "added_up.py", cwd=tmp_path).endswith("[4950, 4950]\n")
