@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from distributed import Scheduler, SchedulerPlugin, SpecCluster
+from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.cluster import Cluster
 from distributed.protocol import Serialized, serialize, to_serialize
 from distributed.scheduler import TaskState, WorkerState
@@ -37,6 +38,7 @@ def test_plugin_hooks_keep_their_arguments() -> None:
         "add_worker": {"scheduler", "worker"},
         "remove_worker": {"scheduler", "worker"},
         "remove_client": {"scheduler", "client"},
+        "valid_workers_downscaling": {"scheduler", "workers"},
     }.items():
         assert expected <= set(inspect.signature(getattr(SchedulerPlugin, name)).parameters)
 
@@ -53,6 +55,19 @@ def test_work_stealing_is_an_extension_with_the_protocol_that_is_used() -> None:
     # The override is what the extension itself calls.
     assert "self.put_key_in_stealable(ts)" in inspect.getsource(WorkStealing.transition)
     assert "self.put_key_in_stealable(ts)" in inspect.getsource(WorkStealing.move_task_confirm)
+
+
+def test_one_method_says_which_workers_a_pool_closes() -> None:
+    parameters = list(inspect.signature(Scheduler.workers_to_close).parameters)
+    assert parameters == ["self", "memory_ratio", "n", "key", "minimum", "target", "attribute"]
+    assert "self.workers_to_close(" in inspect.getsource(Scheduler.retire_workers)
+    assert "self.scheduler.workers_to_close(" in inspect.getsource(Adaptive.workers_to_close)
+    source = inspect.getsource(Scheduler.workers_to_close)
+    assert "if not ws.long_running" in source
+    assert "plugin.valid_workers_downscaling(self, valid_workers)" in source
+    scheduler = Scheduler(dashboard=False, host="127.0.0.1", port=0)
+    assert scheduler.handlers["workers_to_close"] == scheduler.workers_to_close
+    assert scheduler.worker_plugins == {}
 
 
 def test_the_cost_of_a_task_on_a_worker_is_asked_where_a_worker_is_chosen() -> None:

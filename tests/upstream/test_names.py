@@ -42,6 +42,7 @@ DISTRIBUTED = {
     "distributed.scheduler:Scheduler.get_comm_cost": "_COST",
     "distributed.stealing:WorkStealing.put_key_in_stealable": "_STEALABLE",
     "distributed.stealing:WorkStealing.move_task_request": "_MOVES",
+    "distributed.scheduler:Scheduler.workers_to_close": "_CLOSING",
     "distributed.broker:Broker": "_BROKER",
     "distributed.worker_state_machine:WorkerState.ready": "_READY",
     "distributed.deploy.spec:SpecCluster._correct_state": "_CORRECT",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
-from distributed import Client
+from distributed import Client, Status
 from distributed.preloading import process_preloads
 
 from hepcache.display import bytes_text, card
@@ -61,6 +62,41 @@ class HostCluster(LastingSpecCluster):
     def client(self) -> Client:
         """Return a client; close it, or use it as a context manager."""
         return Client(self)
+
+    def scale(self, *counts: Any, **named: Any) -> Any:
+        """Ask for so many workers in all, as Dask has it; returns at once.
+
+        Where there are too many, those go first that have nothing to do, on the hosts whose
+        caches hold least.
+        """
+
+        async def in_order() -> None:
+            self._keep_first()
+
+        if self.asynchronous:
+            self._keep_first()
+        elif self.status == Status.running:
+            self.sync(in_order)  # the scheduler goes on meanwhile, in the loop's own thread
+        return super().scale(*counts, **named)
+
+    def _keep_first(self) -> None:
+        """Put the workers that should go first last among those that are wanted."""
+        plugin = getattr(self.scheduler, "plugins", {}).get(NAME)
+        if plugin is None:
+            return
+        leaving = [
+            str(ws.name) for ws in plugin.closing_order(list(self.scheduler.workers.values()))
+        ]
+        last = {name: -number for number, name in enumerate(leaving)}
+
+        def place(name: Any) -> int:
+            # A job of several processes stays as long as the one that should stay longest.
+            group = self.worker_spec[name].get("group", ("",))
+            return min(last.get(f"{name}{suffix}", -len(last)) for suffix in group)
+
+        specs = {name: self.worker_spec[name] for name in sorted(self.worker_spec, key=place)}
+        self.worker_spec.clear()
+        self.worker_spec.update(specs)
 
     def _repr_html_(self, cluster_status: str | None = None) -> str:
         facts = {"scheduler": self.scheduler_address}

@@ -137,6 +137,18 @@ class LocalCluster(HostCluster):
         self.correct()
         return host
 
+    def new_worker_spec(self) -> dict[str, dict[str, Any]]:
+        """Return the next worker's name and what it is, of the first host that lacks one.
+
+        A host that was closed comes first, and finds the cache that it had.
+        """
+        for host in self.hosts:
+            for name, spec in self._specs(host).items():
+                if name not in self.worker_spec:
+                    return {name: spec}
+        self.hosts = (*self.hosts, f"host-{len(self.hosts)}")
+        return self.new_worker_spec()
+
     def _specs(self, host: str) -> dict[str, dict[str, Any]]:
         with dask.config.set(
             {

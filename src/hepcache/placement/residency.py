@@ -183,6 +183,21 @@ class Residency:
                 if not computed:
                     del self._computed[job]
 
+    def shares(self, hosts: Collection[str]) -> dict[str, float]:
+        """Return what each of some hosts holds, in bytes.
+
+        What several of them hold is divided among them, because it is not lost with one of them.
+        What a host has computed counts as what it would read in that time.
+        """
+        found = dict.fromkeys(hosts, 0.0)
+        for host in hosts:
+            for job in self._jobs.get(host, ()):
+                others = sum(other in found for other in self._holders[job])
+                computed = self._computed.get(job, {}).get(host, {})
+                nbytes = self.bytes_held(job, host) + _READ_RATE * sum(computed.values())
+                found[host] += nbytes / max(others, 1)
+        return found
+
     def known(self, hosts: Iterable[str]) -> bool:
         """Tell whether any of the hosts holds anything."""
         return any(self._jobs.get(host) for host in hosts)

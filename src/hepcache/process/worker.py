@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from distributed import Worker, WorkerPlugin
+from distributed import Status, Worker, WorkerPlugin
 
 # All that a chunk of a ROOT file needs, before setup() freezes it.
 import hepcache.formats.root
@@ -19,7 +19,7 @@ import hepcache.process.chunk  # noqa: F401
 from hepcache.process.neighbours import SEND
 from hepcache.process.worker_state import WorkerState, worker_state
 from hepcache.scheduling.plugin import RANKS
-from hepcache.scheduling.workers import METRIC
+from hepcache.scheduling.workers import CACHE_PLUGIN, METRIC
 from hepcache.settings import settings
 from hepcache.upstream.distributed import rank_waiting
 
@@ -27,7 +27,7 @@ from hepcache.upstream.distributed import rank_waiting
 class CachePlugin(WorkerPlugin):
     """Open this host's cache in a worker, and report what it holds with every heartbeat."""
 
-    name = "hepcache-cache"
+    name = CACHE_PLUGIN
 
     def setup(self, worker: Worker) -> None:
         """Open the cache; Dask calls it when the worker starts or the plugin is sent.
@@ -42,6 +42,9 @@ class CachePlugin(WorkerPlugin):
         # Walking over all modules takes the garbage collector longer than a hot chunk does.
         gc.collect()
         gc.freeze()
+        if worker.status is Status.running:
+            # It has registered without a word of its host; chunks that wait would be misplaced.
+            worker.loop.add_callback(worker.heartbeat)
 
     def teardown(self, worker: Worker) -> None:
         """Write what is pending."""

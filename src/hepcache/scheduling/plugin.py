@@ -16,6 +16,7 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
+from hepcache.placement.closing import Closable, closing_order
 from hepcache.placement.moves import OPENING_S, TOLERATED, reading_s
 from hepcache.placement.policy import owners, place
 from hepcache.placement.residency import Residency
@@ -35,14 +36,16 @@ from hepcache.scheduling.task_keys import (
     original_run,
     run_of,
 )
-from hepcache.scheduling.workers import METRIC, WorkerTable
+from hepcache.scheduling.workers import CACHE_PLUGIN, METRIC, WorkerTable
 from hepcache.settings import settings
 from hepcache.upstream.distributed import (
+    close_in_order,
     forget_topic,
     is_ranked_by_dask,
     keep_from_stealing,
     occupied_threads,
     send_to_worker,
+    sets_up,
     stop_keeping,
 )
 
@@ -200,6 +203,7 @@ class PlacementPlugin(SchedulerPlugin):
         for address in list(scheduler.workers):
             self.add_worker(scheduler, address)
         keep_from_stealing(scheduler, is_ours=self._tasks.__contains__, price_s=self.price)
+        self._chooses = close_in_order(scheduler, self.closing_order)
         self.heartbeats = Heartbeats(scheduler, self.lost_after_s, self._say_lost)
         self._clock = PeriodicCallback(self._tick, _INTERVAL_MS)
         self._clock.start()
@@ -307,7 +311,7 @@ class PlacementPlugin(SchedulerPlugin):
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Learn a new worker's host and what it holds."""
-        self.workers.update(worker)
+        self.workers.join(worker, awaited=sets_up(scheduler, CACHE_PLUGIN))
         self.queues.join(worker, scheduler.workers[worker].nthreads)
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
@@ -327,6 +331,28 @@ class PlacementPlugin(SchedulerPlugin):
                 ts.suspicious -= 1
         for task, host in zip(orphans, self.owners([task.key for task in orphans]), strict=True):
             self._give(task.owned_by(host), scheduler.tasks[task.key])
+
+    def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:  # noqa: ARG002
+        """Return the workers that may be closed: all.
+
+        Of those with equally many results in memory Dask takes the last first.
+        """
+        return workers if self._chooses else self.closing_order(workers)[::-1]
+
+    def closing_order(self, workers: list[Any]) -> list[Any]:
+        """Return workers in the order in which they should be closed.
+
+        Hosts that hold least for each of their workers go first.
+        """
+        by_address = {ws.address: ws for ws in workers}
+        hosts = {address: self.workers.host(address) for address in by_address}
+        closable = [
+            Closable(address, hosts[address], bool(ws.processing), int(ws.nbytes))
+            for address, ws in by_address.items()
+        ]
+        members = {host: len(self.workers.members(host)) for host in set(hosts.values())}
+        held = self.residency.shares(self.workers.threads())
+        return [by_address[address] for address in closing_order(closable, held, members)]
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Forget what was said to a client that has left."""
@@ -349,6 +375,7 @@ class PlacementPlugin(SchedulerPlugin):
 
     def _look(self) -> None:
         self.heartbeats.check()
+        self._send_home(self.workers.arrivals())
         if time.monotonic() - self._occupied > _HEARTBEAT_S:
             self._occupied = time.monotonic()
             for address, ws in self.scheduler.workers.items():
@@ -361,6 +388,12 @@ class PlacementPlugin(SchedulerPlugin):
         if time.monotonic() - self._named > _NAMING_S:
             self._named = time.monotonic()
             self._name_overdue()
+
+    def _send_home(self, arrived: set[str]) -> None:
+        """Give hosts that have come what waits elsewhere for columns that they hold."""
+        if arrived and self.residency.known(arrived):
+            for task, host in self.rebalancer.held_at(arrived):
+                self._give(task.owned_by(host), self.scheduler.tasks[task.key])
 
     def _take_turns(self) -> None:
         """Let users who wait at one worker share it by how long their tasks turned out to take."""

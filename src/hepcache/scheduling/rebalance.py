@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from heapq import nlargest
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hepcache.placement.identity import JobIdentity
-from hepcache.placement.moves import gain_s, near_best, reading_s
+from hepcache.placement.moves import LEAST_GAIN_S, gain_s, near_best, reading_s
 from hepcache.placement.policy import owners
 from hepcache.placement.residency import Residency
 from hepcache.scheduling.queues import Queued, Queues
@@ -148,6 +148,38 @@ class Rebalancer:
             ts.priority = self._queues.put(ts.processing_on.address, task)
             self._move(task, worker)
 
+    def held_at(self, hosts: Collection[str]) -> list[tuple[Queued, str]]:
+        """Return tasks that wait where columns are missing that one of these hosts holds.
+
+        ``hosts``: that have come while the tasks wait.
+        It returns each task with the host where it would read least.
+        """
+        there = [host for host in hosts if self._workers.of_host(host)]
+        found = []
+        for address in self._scheduler.workers:
+            if not self._queues.is_waiting(address):
+                continue
+            home = self._workers.host(address)
+            for task in self._queues.waiting(address, len(self._queues)):
+                if task.key in self._moving or not (here_s := self._reading_s(task, home)):
+                    continue
+                holding = self._holding(task, there)
+                best = min(((self._reading_s(task, host), host) for host in holding), default=None)
+                if best is not None and best[0] < here_s - LEAST_GAIN_S:
+                    found.append((task, best[1]))
+        return found
+
+    def _holding(self, task: Queued, hosts: Iterable[str]) -> set[str]:
+        residency = self._residency_of(task.key)
+        held = {host for job in task.jobs for host in residency.holders(job)}
+        return held.intersection(hosts)
+
+    def _reading_s(self, task: Queued, host: str) -> float:
+        residency = self._residency_of(task.key)
+        missing = sum(residency.missing_bytes(job, host) for job in task.jobs)
+        computing_s = sum(residency.missing_s(job, host) for job in task.jobs)
+        return reading_s(missing, self._workers.refill_rate(host)) + computing_s
+
     def rebalance(self) -> None:
         """Let every worker that is about to run out of work take over what is worth it."""
         self._confirm_moves()
@@ -164,7 +196,8 @@ class Rebalancer:
         hungry = {
             worker: wait_s
             for worker in running
-            if (wait_s := self._queues.wait_s(worker)) < _HUNGRY_S
+            if not self._workers.is_awaited(worker)
+            and (wait_s := self._queues.wait_s(worker)) < _HUNGRY_S
         }
         if not hungry:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -11,12 +12,17 @@ from distributed import Status
 from hepcache.placement.residency import Residency
 from hepcache.scheduling.task_keys import ChunkKey
 
+CACHE_PLUGIN = "hepcache-cache"
+"""Name of the workers' plugin, which makes that report."""
+
 METRIC = "hepcache"
 """Key of a worker's report of its host among the metrics that it sends."""
 
 # Decoded bytes per second at which a host refills what it lacks, until workers have measured it.
 _REFILL_RATE = 100e6
 _SMOOTHING = 0.2
+# A worker to which the scheduler sends hepcache reports within this time, or has none.
+_REPORTING_S = 10.0
 
 
 class WorkerTable:
@@ -34,6 +40,32 @@ class WorkerTable:
         self._generations: dict[str, int] = {}  # host -> generation of its last report
         self._pace: dict[str, float] = {}
         self._warm: set[str] = set()
+        self._awaited: dict[str, float] = {}  # worker address -> when it joined
+        self._reported: set[str] = set()
+        self._arrived: set[str] = set()
+
+    def join(self, address: str, *, awaited: bool) -> None:
+        """Learn of a new worker.
+
+        ``awaited``: whether it will say whose it is, if it has not; until then it has no host
+        that anything could be sent to.
+        """
+        self.update(address)
+        if awaited and address not in self._reported:
+            self._awaited[address] = time.monotonic()
+
+    def is_awaited(self, address: str) -> bool:
+        """Tell whether a worker has still to say of which host it is."""
+        return address in self._awaited
+
+    def arrivals(self) -> set[str]:
+        """Return hosts that had no worker, and have one since the last call."""
+        for address, joined in list(self._awaited.items()):
+            self.update(address)
+            if time.monotonic() - joined > _REPORTING_S:
+                self._awaited.pop(address, None)
+        arrived, self._arrived = self._arrived, set()
+        return arrived
 
     def update(self, address: str) -> str:
         """Take a worker's last report of its host; return the host's name."""
@@ -42,6 +74,13 @@ class WorkerTable:
             return self._hosts.get(address, address)
         report = ws.metrics.get(METRIC) or {}
         host = str(report.get("host") or ws.host)
+        if (before := self._hosts.get(address)) is not None:
+            self._members[before].discard(address)
+        if report and address not in self._reported:
+            if self._members[host].isdisjoint(self._reported):
+                self._arrived.add(host)
+            self._reported.add(address)
+            self._awaited.pop(address, None)
         self._hosts[address] = host
         self._members[host].add(address)
         generation = report.get("generation")
@@ -62,8 +101,14 @@ class WorkerTable:
 
     def leave(self, address: str) -> None:
         """Forget a worker."""
-        self._members[self._hosts.pop(address, address)].discard(address)
+        host = self._hosts.pop(address, address)
+        self._members[host].discard(address)
+        if not self._members[host]:
+            # Nobody knows what happens to its cache meanwhile: its next report counts.
+            self._generations.pop(host, None)
         self._warm.discard(address)
+        self._reported.discard(address)
+        self._awaited.pop(address, None)
 
     def host(self, address: str) -> str:
         """Return the host of a worker."""
@@ -85,9 +130,10 @@ class WorkerTable:
     def threads(self) -> dict[str, int]:
         """Return the threads of every host, of workers that take work now."""
         found: defaultdict[str, int] = defaultdict(int)
-        for address, ws in self._workers.items():
-            if _takes_work(ws):
-                found[self.host(address)] += ws.nthreads
+        working = [address for address, ws in self._workers.items() if _takes_work(ws)]
+        known = [address for address in working if address not in self._awaited]
+        for address in known or working:
+            found[self.host(address)] += self._workers[address].nthreads
         return dict(found)
 
     def refill_rate(self, host: str) -> float:

@@ -25,6 +25,7 @@ _T = TypeVar("_T")
 
 __all__ = [
     "LastingSpecCluster",
+    "close_in_order",
     "current_task",
     "forget_topic",
     "in_flight",
@@ -35,6 +36,7 @@ __all__ = [
     "rank_waiting",
     "request_move",
     "send_to_worker",
+    "sets_up",
     "stop_keeping",
     "task_annotation",
     "unpacked",
@@ -61,6 +63,11 @@ _BROKER = look_up(
 _READY = look_up(
     "distributed.worker_state_machine:WorkerState.ready",
     "workers begin the chunks that wait there in Dask's order, and read nothing ahead for them",
+)
+_CLOSING = look_up(
+    "distributed.scheduler:Scheduler.workers_to_close",
+    "of idle workers a pool that shrinks closes those with the fewest results in memory first, "
+    "whatever their hosts hold",
 )
 _CORRECT = look_up(
     "distributed.deploy.spec:SpecCluster._correct_state",
@@ -96,9 +103,59 @@ def keep_from_stealing(
     extension.put_key_in_stealable = put_key_in_stealable
 
 
+def close_in_order(scheduler: Any, order: Callable[[list[Any]], list[Any]]) -> bool:
+    """Let a pool that shrinks close as many workers as Dask says, in another order.
+
+    Dask asks plugins which workers may go (``valid_workers_downscaling``), and chooses among them
+    by the bytes of results in their memory alone.
+
+    ``order``: returns worker states in the order in which they should go, idle ones first.
+    It returns whether the scheduler asks it.
+    """
+    if _CLOSING is None:
+        return False
+    dasks_choice = type(scheduler).workers_to_close.__get__(scheduler)
+
+    def workers_to_close(
+        memory_ratio: float | None = None,
+        n: int | None = None,
+        key: Any = None,
+        minimum: int | None = None,
+        target: int | None = None,
+        attribute: str = "address",
+    ) -> list[Any]:
+        found: list[Any] = dasks_choice(
+            memory_ratio=memory_ratio,
+            n=n,
+            key=key,
+            minimum=minimum,
+            target=target,
+            attribute=attribute,
+        )
+        if not found or key is not None:
+            return found  # groups of workers that somebody else has thought of
+        able = [ws for ws in scheduler.workers.values() if not ws.long_running]
+        for plugin in list(scheduler.plugins.values()):
+            able = plugin.valid_workers_downscaling(scheduler, able)
+        if n is None and target is None:
+            able = [ws for ws in able if not ws.processing]
+        return [getattr(ws, attribute) for ws in order(able)[: len(found)]]
+
+    scheduler.workers_to_close = workers_to_close
+    scheduler.handlers["workers_to_close"] = workers_to_close
+    return True
+
+
+def sets_up(scheduler: Any, plugin: str) -> bool:
+    """Tell whether a scheduler sends each new worker a plugin, by the plugin's name."""
+    return plugin in getattr(scheduler, "worker_plugins", ())
+
+
 def stop_keeping(scheduler: Any) -> None:
     """Give the scheduler its own ways back."""
     vars(scheduler).pop("get_comm_cost", None)
+    if vars(scheduler).pop("workers_to_close", None) is not None:
+        scheduler.handlers["workers_to_close"] = scheduler.workers_to_close
     extension = scheduler.extensions.get("stealing")
     if extension is not None:
         vars(extension).pop("put_key_in_stealable", None)
