@@ -8,7 +8,9 @@ from hepcache.fileset.model import FileSpec
 from hepcache.io.transport import location
 from hepcache.settings import settings
 
-_NO_ROOT_FILE = re.compile(r"(?i)(?:events\+|ntpl\+|rados:|daos:)|.*\.(?:h5|hdf5)$")
+_NO_ROOT_FILE = re.compile(
+    r"(?i)(?:events\+|ntpl\+|rados:|daos:)|.*\.(?:h5|hdf5|parquet|parq|pq)$"
+)
 
 
 def replica_problem(path: str) -> str:

@@ -1,9 +1,10 @@
 """A decoded column of an entry range, and the form in which the cache keeps it.
 
-Three kinds cover everything. *Flat*: one value per entry. *Counted*: lists
+Four kinds cover everything. *Flat*: one value per entry. *Counted*: lists
 whose lengths another column of the tree holds (``nJet`` for ``Jet_pt``), so
 that only the content is kept and thirty columns share one set of offsets.
-*Nested*: anything else, as awkward buffers.
+*Lists*: lists of numbers with lengths of their own, which are kept in few bytes,
+and equal lengths share one set of offsets. *Nested*: anything else, as awkward buffers.
 """
 
 from __future__ import annotations
@@ -79,6 +80,39 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class Lists:
+    """Lists of numbers, and their lengths.
+
+    ``counts``: length of each list.
+    ``content``: shape ``(n_items,)``: the items of all lists, one after the other.
+    ``optional_lists``, ``optional_items``: whether lists, or items, could be missing by their
+    type; none are.
+    """
+
+    counts: Flat
+    content: Values
+    optional_lists: bool = False
+    optional_items: bool = False
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded size in bytes."""
+        return self.counts.nbytes + int(self.content.nbytes)
+
+    def layout(self, offsets: Offsets) -> ak.contents.Content:
+        """Return the lists between some offsets as an awkward layout."""
+        content = ak.contents.NumpyArray(self.content[offsets[0] : offsets[-1]])
+        lists = ak.contents.ListOffsetArray(
+            ak.index.Index64(offsets - offsets[0] if offsets[0] else offsets),
+            ak.contents.UnmaskedArray(content) if self.optional_items else content,
+        )
+        return ak.contents.UnmaskedArray(lists) if self.optional_lists else lists
+
+
+@dataclass(frozen=True, slots=True)
 class Nested:
     """Any other structure.
 
@@ -100,7 +134,7 @@ class Nested:
         return _nbytes(self.layout, low, high)
 
 
-Column: TypeAlias = Flat | Counted | Nested
+Column: TypeAlias = Flat | Counted | Lists | Nested
 
 
 def _nbytes(layout: ak.contents.Content, low: int, high: int) -> int:
@@ -115,6 +149,10 @@ def _nbytes(layout: ak.contents.Content, low: int, high: int) -> int:
         return _nbytes(layout.content, low * layout.size, high * layout.size)
     if isinstance(layout, ak.contents.RecordArray):
         return sum(_nbytes(content, low, high) for content in layout.contents)
+    if isinstance(layout, ak.contents.UnmaskedArray):
+        return _nbytes(layout.content, low, high)
+    if isinstance(layout, ak.contents.ByteMaskedArray):
+        return high - low + _nbytes(layout.content, low, high)
     if isinstance(layout, ak.contents.EmptyArray):
         return 0
     return int(ak.to_packed(layout[low:high], highlevel=False).nbytes)
@@ -132,6 +170,83 @@ def from_layout(layout: ak.contents.Content, counter: str | None) -> Column:
     return Flat(layout.data) if plain and not layout.parameters else Nested(layout)
 
 
+class MissingValuesError(ValueError):
+    """There are missing values, and no number of their type that could stand for them."""
+
+
+def numbers_of(layout: ak.contents.Content) -> tuple[Values, Offsets | None] | None:
+    """Return numbers, or lists of them, as coffea has those of parquet files.
+
+    Of what is missing coffea knows nothing: a missing list is an empty one, and a missing floating
+    number is NaN.
+    It returns the numbers, shape ``(n_items,)``, and the offsets of the lists, shape
+    ``(n_entries + 1,)``, from 0, or ``None`` where there are none; ``None`` for all of a column of
+    another structure.
+    Raises ``MissingValuesError``: integers or booleans are missing.
+    """
+    missing: NDArray[np.bool_] | None = None
+    content, offsets = layout, None
+    if content.is_option and content.content.is_list:
+        missing = np.asarray(content.mask_as_bool(valid_when=False))
+        content = content.project()
+    kinds = ak.contents.ListOffsetArray, ak.contents.ListArray
+    if isinstance(content, kinds) and not content.parameters:
+        lists = content.to_ListOffsetArray64(True)
+        offsets = np.asarray(lists.offsets.data)
+        content = lists.content[: int(offsets[-1])]
+        if missing is not None and missing.any():
+            counts = np.zeros(len(missing), dtype=np.int64)
+            counts[~missing] = np.diff(offsets)
+            offsets = np.zeros(len(missing) + 1, dtype=np.int64)
+            np.cumsum(counts, out=offsets[1:])
+    elif missing is not None:
+        return None
+    values = _present(content)
+    return None if values is None else (values, offsets)
+
+
+def _present(content: ak.contents.Content) -> Values | None:
+    """Return numbers with NaN for those that are missing; ``None`` where they are no numbers."""
+    found = content.content if content.is_option else content
+    if not isinstance(found, ak.contents.NumpyArray) or found.data.ndim != 1 or found.parameters:
+        return None
+    if not content.is_option:
+        return np.asarray(content.data)
+    missing = np.asarray(content.mask_as_bool(valid_when=False))
+    present = np.asarray(content.project().data)
+    if not missing.any():
+        return present
+    if present.dtype.kind != "f":
+        raise MissingValuesError(
+            f"there are missing values, and no {present.dtype} stands for these in coffea's events"
+        )
+    values = np.full(len(missing), np.nan, dtype=present.dtype)
+    values[~missing] = present
+    return values
+
+
+def lists_of(layout: ak.contents.Content) -> Lists | None:
+    """Return lists of numbers of which none are missing; ``None`` for anything else."""
+    lists = layout.content if isinstance(layout, ak.contents.UnmaskedArray) else layout
+    if not isinstance(lists, ak.contents.ListOffsetArray) or lists.parameters or layout.parameters:
+        return None
+    optional_items = isinstance(lists.content, ak.contents.UnmaskedArray)
+    items = lists.content.content if optional_items else lists.content
+    plain = isinstance(items, ak.contents.NumpyArray) and items.data.ndim == 1
+    if not plain or items.parameters or lists.content.parameters:
+        return None
+    offsets = np.asarray(lists.offsets.data)
+    counts = np.diff(offsets)
+    most = int(counts.max(initial=0))
+    kind = np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.int64
+    return Lists(
+        Flat(counts.astype(kind)),
+        np.asarray(items.data)[int(offsets[0]) : int(offsets[-1])],
+        optional_lists=lists is not layout,
+        optional_items=optional_items,
+    )
+
+
 def to_entry(column: Column) -> Entry:
     """Return what the cache keeps of a column.
 
@@ -144,6 +259,10 @@ def to_entry(column: Column) -> Entry:
     elif isinstance(column, Counted):
         meta = {"kind": "counted", "length": column.length, "counter": column.counter}
         buffers = (column.content,)
+    elif isinstance(column, Lists):
+        optional = [column.optional_lists, column.optional_items]
+        meta = {"kind": "lists", "optional": optional}
+        buffers = (column.counts.values, column.content)
     else:
         form, length, container = ak.to_buffers(ak.to_packed(column.layout, highlevel=False))
         keys = list(container)
@@ -160,6 +279,9 @@ def from_entry(entry: Entry) -> Column:
         return Flat(entry.buffers[0], entry)
     if kind == "counted":
         return Counted(meta["length"], entry.buffers[0], meta["counter"])
+    if kind == "lists":
+        counts, content = entry.buffers
+        return Lists(Flat(counts, entry), content, *meta["optional"])
     if kind != "nested":
         raise ValueError(f"unknown kind of column {kind!r}")
     container = dict(zip(meta["keys"], entry.buffers, strict=True))

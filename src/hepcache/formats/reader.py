@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol
 
 import awkward as ak
+import numpy as np
 
 from hepcache.cache.column_cache import ColumnCache
 from hepcache.cache.model import ColumnKey, Entry
@@ -18,6 +19,8 @@ from hepcache.formats.column import (
     Column,
     Counted,
     Flat,
+    Lists,
+    MissingValuesError,
     Nested,
     Offsets,
     RunningTotals,
@@ -25,6 +28,7 @@ from hepcache.formats.column import (
     chained,
     from_entry,
     joined,
+    numbers_of,
     to_entry,
 )
 from hepcache.formats.source import Source, TreeRef
@@ -148,18 +152,24 @@ class Reader:
                 return column.nbytes * (high - low) // len(column)
             offsets = self._totals.of(counter, counts)
             return column.part_nbytes(int(offsets[low]), int(offsets[high]))
+        if isinstance(column, Lists):
+            offsets = self._lists_offsets(key, column)
+            items = int(offsets[high] - offsets[low])
+            return column.counts.part_nbytes(low, high) + items * int(column.content.itemsize)
         return column.part_nbytes(low, high)
 
     def content(self, name: str, start: int, stop: int) -> Values | None:
         """Return a column's values, without the lists around them.
 
         It returns an array of shape ``(n_entries,)`` for a flat column, ``(n_items,)`` for one of
-        counted lists: a view of the cache's memory map where one segment holds the range. ``None``
+        lists: a view of the cache's memory map where one segment holds the range. ``None``
         for a column of any other structure.
+        Raises ``ColumnError``: integers or booleans are missing in the range.
         """
         parts = []
         for segment in self._segments(start, stop):
-            column = self._column(self._key(name, *segment))
+            key = self._key(name, *segment)
+            column = self._column(key)
             low, high = max(start, segment[0]) - segment[0], min(stop, segment[1]) - segment[0]
             if isinstance(column, Flat):
                 parts.append(column.values[low:high])
@@ -170,17 +180,23 @@ class Reader:
                     parts.append(column.content[low:high])
                 else:
                     parts.append(column.content)
+            elif isinstance(column, Lists):
+                offsets = self._lists_offsets(key, column)
+                parts.append(column.content[int(offsets[low]) : int(offsets[high])])
             else:
-                return None
+                numbers = self._numbers(key, column, low, high)
+                if numbers is None:
+                    return None
+                parts.append(numbers[0])
         return joined(parts)
 
     def offsets(self, name: str, start: int, stop: int) -> Offsets | None:
         """Return where the lists of a column begin and end among its values.
 
         It returns an array of shape ``(n_entries + 1,)``, dtype ``int64``, from 0; read-only.
-        ``None`` for a column of any other structure than counted lists.
+        ``None`` for a column of any other structure than lists of numbers.
         """
-        return self._offsets_of(name, start, stop, Counted)
+        return self._offsets_of(name, start, stop, lists=True)
 
     def running_totals(self, name: str, start: int, stop: int) -> Offsets | None:
         """Return the sums of all that stands before each entry of a column of counts.
@@ -188,24 +204,32 @@ class Reader:
         It returns an array of shape ``(n_entries + 1,)``, dtype ``int64``, from 0; read-only.
         ``None`` for a column that is not one integer per entry.
         """
-        return self._offsets_of(name, start, stop, Flat)
+        return self._offsets_of(name, start, stop, lists=False)
 
-    def _offsets_of(
-        self, name: str, start: int, stop: int, kind: type[Counted | Flat]
-    ) -> Offsets | None:
+    def _offsets_of(self, name: str, start: int, stop: int, *, lists: bool) -> Offsets | None:
+        """Return the offsets of a column's lists, or those that its values count."""
         parts = []
         for segment in self._segments(start, stop):
             key = self._key(name, *segment)
             column = self._column(key)
-            if not isinstance(column, kind):
-                return None
-            if isinstance(column, Counted):
-                whole = self._segment_offsets(column, segment)
-            elif column.values.dtype.kind in "iu":
-                whole = self._totals.of(key, column)
-            else:
-                return None
             low, high = max(start, segment[0]) - segment[0], min(stop, segment[1]) - segment[0]
+            if isinstance(column, Nested):
+                numbers = self._numbers(key, column, low, high)
+                found = None if numbers is None else numbers[1] if lists else _totals(*numbers)
+                if found is None:
+                    return None
+                parts.append(found)
+                continue
+            if isinstance(column, Flat):
+                if lists or column.values.dtype.kind not in "iu":
+                    return None
+                whole = self._totals.of(key, column)
+            elif not lists:
+                return None
+            elif isinstance(column, Counted):
+                whole = self._segment_offsets(column, segment)
+            else:
+                whole = self._lists_offsets(key, column)
             parts.append(whole[low : high + 1])
         return chained(parts)
 
@@ -216,9 +240,10 @@ class Reader:
         """
         parts = []
         for segment in self._segments(start, stop):
-            column = self._column(self._key(name, *segment))
+            key = self._key(name, *segment)
+            column = self._column(key)
             low, high = max(start, segment[0]) - segment[0], min(stop, segment[1]) - segment[0]
-            parts.append(self._layout(column, segment, low, high))
+            parts.append(self._layout(key, column, low, high))
         if len(parts) == 1:
             return parts[0]
         # Joined lists of lists have starts and stops; readers expect uproot's offsets.
@@ -237,14 +262,14 @@ class Reader:
             self._spans[start, stop] = found
         return found
 
-    def _layout(
-        self, column: Column, segment: tuple[int, int], low: int, high: int
-    ) -> ak.contents.Content:
+    def _layout(self, key: ColumnKey, column: Column, low: int, high: int) -> ak.contents.Content:
         if isinstance(column, Flat):
             return ak.contents.NumpyArray(column.values[low:high])
         if isinstance(column, Nested):
             return column.layout[low:high]
-        offsets = self._segment_offsets(column, segment)[low : high + 1]
+        if isinstance(column, Lists):
+            return column.layout(self._lists_offsets(key, column)[low : high + 1])
+        offsets = self._segment_offsets(column, (key.start, key.stop))[low : high + 1]
         content = column.content[offsets[0] : offsets[-1]]
         return ak.contents.ListOffsetArray(
             ak.index.Index64(offsets - offsets[0] if offsets[0] else offsets),
@@ -265,6 +290,32 @@ class Reader:
                 f"{len(column.content)} are there",
             )
         return offsets
+
+    def _lists_offsets(self, key: ColumnKey, column: Lists) -> Offsets:
+        offsets = self._totals.of(key, column.counts)
+        if offsets[-1] != len(column.content):
+            raise ColumnError(
+                self.ref.path,
+                key.column,
+                f"its lists have {offsets[-1]} items in entries {key.start} to {key.stop}, but "
+                f"{len(column.content)} are there",
+            )
+        return offsets
+
+    def _numbers(
+        self, key: ColumnKey, column: Nested, low: int, high: int
+    ) -> tuple[Values, Offsets | None] | None:
+        """Return the numbers of a part of a segment, and the offsets of lists around them."""
+        try:
+            return numbers_of(column.layout[low:high])
+        except MissingValuesError as error:
+            problem = (
+                f"entries {key.start + low} to {key.start + high}: {error}; write the file with "
+                f"numbers in their place (ak.fill_none), or read it with hepcache.arrays()"
+            )
+            failure = ColumnError(self.ref.path, key.column, problem)
+            self.failed[key.column] = failure
+            raise failure from error
 
     def _key(self, name: str, start: int, stop: int) -> ColumnKey:
         return ColumnKey(self.ref.uuid, self.ref.tag, self.ref.tree, start, stop, name)
@@ -383,6 +434,15 @@ def _got(
         if any(key not in came for key in rest):
             raise
         return came
+
+
+def _totals(values: Values, offsets: Offsets | None) -> Offsets | None:
+    """Return the offsets that numbers count, one per entry; ``None`` where they count nothing."""
+    if offsets is not None or values.dtype.kind not in "iu":
+        return None
+    found = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=found[1:])
+    return found
 
 
 def _described(key: ColumnKey) -> str:

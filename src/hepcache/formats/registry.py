@@ -1,8 +1,8 @@
 """The one place that knows which kind of path is described and read by which module.
 
-There are four kinds: datasets of an event store (``events+...://``), ntuples in
+There are five kinds: datasets of an event store (``events+...://``), ntuples in
 an object store (``ntpl+...://``, ``rados://``, ``daos://``), files of HDF5
-tables, and ROOT files, which is what every other path is. Their modules are
+tables, parquet files, and ROOT files, which is what every other path is. Their modules are
 imported when they are needed: each draws in libraries that take long to import,
 or that need not be installed.
 """
@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from hepcache.credentials import without_credentials
 from hepcache.errors import BadFileError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _EVENTS = re.compile(r"events\+")
 _TABLES = re.compile(r"(?i)\.(?:h5|hdf5)$")
+_PARQUET = re.compile(r"(?i)\.(?:parquet|parq|pq)$")
 # Trees stay open in the process from chunk to chunk; few, because what uproot
 # makes of one of 2000 branches takes most of a second and tens of MB.
 _KEEP_OPEN = 4
@@ -43,6 +45,7 @@ _lock = threading.Lock()
 _EVENT_STORE = "hepcache.formats.events"
 _OBJECT_STORE = "hepcache.formats.rntuple"
 _HDF5_FILE = "hepcache.formats.hdf5"
+_PARQUET_FILE = "hepcache.formats.parquet"
 _ROOT_FILE = "hepcache.formats.root"
 _STORES = frozenset({_EVENT_STORE, _OBJECT_STORE})
 
@@ -52,7 +55,19 @@ def _kind_of(path: str) -> str:
         return _EVENT_STORE
     if is_store_uri(path):
         return _OBJECT_STORE
+    if is_parquet(path):
+        return _PARQUET_FILE
     return _HDF5_FILE if _TABLES.search(path) else _ROOT_FILE
+
+
+def is_parquet(path: str) -> bool:
+    """Tell whether a path names a parquet file.
+
+    >>> is_parquet("skim.parquet"), is_parquet("nano.root")
+    (True, False)
+    """
+    place = urlsplit(path).path if is_url(path) else path
+    return bool(_PARQUET.search(place))
 
 
 def _module_for(path: str) -> Any:

@@ -162,6 +162,10 @@ class ColumnTree:
             if passes:
                 yield name, column
 
+    def own_form(self) -> dict[str, Any] | None:
+        """Return the form that coffea makes of such files, if it reads them itself."""
+        return None
+
     def __contains__(self, name: object) -> bool:
         return name in self.columns
 

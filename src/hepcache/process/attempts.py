@@ -9,12 +9,15 @@ from typing import Any
 
 from coffea.processor.checkpointer import CheckpointerABC
 
+from hepcache.formats.registry import is_parquet
 from hepcache.process.chunk import (
     COLUMNS,
     FAILED,
     FAILURES,
+    NOT_STORED,
     RECORDS,
     SKIPPED,
+    UNCACHED,
     Chunk,
     chunk_record,
     process_chunk,
@@ -27,12 +30,16 @@ from hepcache.process.error_context import (
     note_place,
     portable,
 )
+from hepcache.process.forms import UncachedError
 from hepcache.process.reuse import Work, processed_and_stored
 from hepcache.process.worker_state import worker_state
 from hepcache.scheduling.plugin import OWNER
 from hepcache.upstream.coffea import FileMeta, WorkItem, coffea_work, exception_chain
 from hepcache.upstream.coffea import Runner as CoffeaRunner
 from hepcache.upstream.distributed import task_annotation
+
+UNKNOWN_NAME = "only parquet files named *.parquet, *.parq or *.pq are cached"
+"""Why coffea itself reads chunks of other parquet files."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class ChunkFunction:
         if self.use_dataframes:
             return self._by_coffea(chunk, processor)
         if not isinstance(chunk, Chunk):
-            return self._recorded(chunk, processor)
+            return self._recorded(chunk, processor, UNKNOWN_NAME)
 
         def process() -> dict[str, Any]:
             return process_chunk(
@@ -116,12 +123,18 @@ class ChunkFunction:
                 known_calls=self.known_calls,
             )
 
-        if self.work is None:
-            return process()
-        return processed_and_stored(chunk, processor, self.schema, self.work, process)
+        try:
+            if self.work is None:
+                return process()
+            return processed_and_stored(chunk, processor, self.schema, self.work, process)
+        except UncachedError as error:
+            return self._recorded(chunk.plain(), processor, str(error))
 
-    def _recorded(self, chunk: WorkItem, processor: Any) -> dict[str, Any]:
-        """Process a chunk in coffea's own way, and record it: of what it read nothing is known."""
+    def _recorded(self, chunk: WorkItem, processor: Any, reason: str) -> dict[str, Any]:
+        """Process a chunk in coffea's own way, and record it: of what it read nothing is known.
+
+        ``reason``: why it is not read through the cache.
+        """
         began = time.time()
         try:
             result = self._by_coffea(chunk, processor)
@@ -137,11 +150,13 @@ class ChunkFunction:
             chunk, began, ended, worker=worker_name(), owner=owner, process_s=ended - began
         )
         worker_state().note(record)
-        return {**result, RECORDS: [record], COLUMNS: set()}
+        found = {**result, RECORDS: [record], COLUMNS: set(), UNCACHED: {reason: 1}}
+        # Whether coffea read what the catalogue knows nobody can tell.
+        return found if self.work is None else {**found, NOT_STORED: {reason: 1}}
 
     def _by_coffea(self, chunk: WorkItem, processor: Any) -> Any:
         return coffea_work(
-            self.format,
+            "parquet" if is_parquet(str(chunk.filename)) else self.format,
             self.xrootdtimeout,
             self.schema,
             self.use_dataframes,

@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from hashlib import md5
+from typing import Any, NoReturn
 
 import cloudpickle
 import lz4.frame
@@ -21,11 +22,12 @@ from hepcache.cache import ColumnCache, ColumnKey
 from hepcache.credentials import without_credentials
 from hepcache.fileset.segments import segment_of
 from hepcache.formats.reader import Reader
-from hepcache.formats.registry import open_source
+from hepcache.formats.registry import is_parquet, open_source
 from hepcache.formats.source import BlobStore, TreeRef
 from hepcache.placement.identity import JobIdentity
 from hepcache.process.derived_maker import CALLS, CallLog
 from hepcache.process.error_context import CREATING, OPENING, PROCESSING, chunk_error, described
+from hepcache.process.forms import UncachedError
 from hepcache.process.lazy_columns import ChunkEvents
 from hepcache.process.neighbours import Neighbours
 from hepcache.process.prefetch import Next
@@ -52,6 +54,9 @@ SKIPPED = "hepcache-skipped"
 
 NOT_STORED = "hepcache-not-stored"
 """Key under which the reasons travel why results were not stored, with how many were not."""
+
+UNCACHED = "hepcache-uncached"
+"""Key under which the reasons travel why coffea itself read chunks, with how many it read."""
 
 FAILED = "hepcache-failed"
 """Key under which travels what is recorded of a chunk that failed and did not end the run."""
@@ -146,7 +151,7 @@ class Chunk(WorkItem):
         """Return the chunk's tree, opened with ``options``, as a host knows it by its store."""
         return TreeRef(
             path=self.path,
-            tree=self.treename,
+            tree=self.treename or "",
             uuid=self.uuid,
             tag=self.tag,
             validator=self.validator,
@@ -178,9 +183,9 @@ def plain(item: WorkItem) -> WorkItem:
 def identity(item: WorkItem) -> JobIdentity:
     """Return what a chunk is placed by."""
     if isinstance(item, Chunk):
-        return JobIdentity(item.uuid, item.treename, item.segment)
+        return JobIdentity(item.uuid, item.treename or "", item.segment)
     # A chunk that coffea cut: the place where it begins is all that is known.
-    return JobIdentity(str(uuid.UUID(bytes=item.fileuuid)), item.treename, item.entrystart)
+    return JobIdentity(str(uuid.UUID(bytes=item.fileuuid)), item.treename or "", item.entrystart)
 
 
 def process_chunk(
@@ -203,6 +208,7 @@ def process_chunk(
     where it wants none.
     It returns ``out``, ``processed``, ``metrics`` where wanted, and the chunk's record in a list
     under :data:`RECORDS`, and under :data:`COLUMNS` the names of what it touched.
+    Raises ``UncachedError``: coffea itself must read the chunk.
     Raises ``ChunkError``: the events can't be made, or the processor failed, perhaps because a
     column can't be read. The exception itself is the cause.
     """
@@ -258,6 +264,7 @@ def process_chunk(
         )
         try:
             form = state.forms.form(ref, schema, cache, iteritems_options, log, others)
+            form.require_cached()
             reader = Reader(
                 ref,
                 # In the mode fscache it is the kernel that keeps what is read.
@@ -273,8 +280,7 @@ def process_chunk(
                 form, reader, start, stop, metadata, buffer_cache(), item.preload, derived
             )
         except Exception as error:
-            action = OPENING if isinstance(error, OSError) else CREATING
-            raise chunk_error(action, item, error) from error
+            _raise_opening(item, error)
         clock.opened()
         action = CREATING
         try:
@@ -328,6 +334,13 @@ def process_chunk(
         result[CALLS] = calls.calls
         state.sent_calls(item.run).update(calls.sent)
     return {**result, RECORDS: [record], COLUMNS: log.columns | log.derived_columns}
+
+
+def _raise_opening(item: Chunk, error: Exception) -> NoReturn:
+    if isinstance(error, UncachedError):
+        raise error
+    action = OPENING if isinstance(error, OSError) else CREATING
+    raise chunk_error(action, item, error) from error
 
 
 @contextmanager
@@ -399,9 +412,20 @@ def _metadata(item: Chunk) -> dict[str, Any]:
         "treename": item.treename,
         "entrystart": item.entrystart,
         "entrystop": item.entrystop,
-        "fileuuid": item.uuid,
+        "fileuuid": file_uuid(item.path, item.uuid),
         **(item.usermeta or {}),
     }
+
+
+def file_uuid(path: str, own: str) -> str:
+    """Return the UUID of a file as coffea tells it to processors.
+
+    ``own``: what hepcache knows the file by.
+    """
+    if not is_parquet(path):
+        return own
+    # Parquet has none: coffea takes the name, as the user gave it.
+    return str(uuid.UUID(bytes=md5(path.encode(), usedforsecurity=False).digest()))
 
 
 def _metrics(
@@ -428,7 +452,7 @@ def chunk_record(item: WorkItem, began: float, ended: float, **measured: Any) ->
         dataset=item.dataset,
         path=without_credentials(str(item.filename)),
         uuid=place.uuid,
-        tree=item.treename,
+        tree=item.treename or "",
         start=item.entrystart,
         stop=item.entrystop,
         segment=place.segment,

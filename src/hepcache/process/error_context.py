@@ -169,7 +169,7 @@ def missing_chunk(
     return MissingChunk(
         dataset=item.dataset,
         path=without_credentials(str(item.filename)),
-        tree=item.treename,
+        tree=item.treename or "",
         start=item.entrystart,
         stop=item.entrystop,
         message=_message(error),

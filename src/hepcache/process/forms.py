@@ -23,7 +23,7 @@ import zstandard
 from hepcache.cache.column_cache import ColumnCache
 from hepcache.errors import OriginError
 from hepcache.formats.registry import open_source
-from hepcache.formats.source import TreeRef
+from hepcache.formats.source import ColumnTree, TreeRef
 from hepcache.formats.ttree.branch_table import BranchTable, branches_digest
 from hepcache.telemetry import ReadLog
 from hepcache.upstream import coffea as upstream
@@ -31,12 +31,25 @@ from hepcache.upstream import coffea as upstream
 
 @dataclass(frozen=True, slots=True)
 class SchemaForm:
-    """What a schema makes of a branch list, without anything of one file."""
+    """What a schema makes of a branch list, without anything of one file.
+
+    ``uncached``: why coffea itself must read the events; ``""`` where they come from the cache.
+    """
 
     schema: Any
     form: dict[str, Any]
     record: ak.forms.RecordForm
     columns: frozenset[str]
+    uncached: str = ""
+
+    def require_cached(self) -> None:
+        """Raise ``UncachedError`` where coffea itself must read the events."""
+        if self.uncached:
+            raise UncachedError(self.uncached)
+
+
+class UncachedError(Exception):
+    """The events of a file can't be made of cached columns: coffea itself must read them."""
 
 
 # Another release of these may make another form of the same branches.
@@ -153,18 +166,20 @@ def _from_origin(
     # A table answers what coffea asks of every tree, not what options may ask.
     plain = not options and not upstream.reads_podio_metadata(schema)
     tree = source.tree if plain else source.whole_tree
-    form = upstream.base_form(tree, schema, dict(options))
+    own = tree.own_form() if isinstance(tree, ColumnTree) else None
+    form = upstream.base_form(tree, schema, dict(options)) if own is None else own
     source.account(log)
     return form
 
 
 def _built(text: str, schema: type) -> SchemaForm:
     base = json.loads(text)
+    uncached = base.pop("uncached", "")
     # Schemas write into the metadata; each chunk brings its own later.
     base["parameters"]["metadata"] = {}
     columns = frozenset(base["fields"])
     made = schema(base)
-    return SchemaForm(made, made.form, ak.forms.from_dict(made.form), columns)
+    return SchemaForm(made, made.form, ak.forms.from_dict(made.form), columns, uncached)
 
 
 def packed_form(kind: str, name: str, cache: ColumnCache) -> bytes | None:

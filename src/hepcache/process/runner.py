@@ -34,15 +34,17 @@ from hepcache.errors import (
 from hepcache.fileset import FileRecord, Fileset, FileSpec
 from hepcache.fileset.load import without_replicas
 from hepcache.fileset.segments import cut, segment_boundaries
+from hepcache.formats.registry import is_parquet
 from hepcache.io.replicas import place_label
 from hepcache.io.retry import error_text
-from hepcache.process.attempts import ChunkFunction, named_by, parquet_metadata
+from hepcache.process.attempts import UNKNOWN_NAME, ChunkFunction, named_by, parquet_metadata
 from hepcache.process.chunk import (
     COLUMNS,
     FAILED,
     NOT_STORED,
     RECORDS,
     SKIPPED,
+    UNCACHED,
     Chunk,
     Content,
     changed,
@@ -213,6 +215,10 @@ class Runner(CoffeaRunner):
     ) -> None:
         options = {**uproot_options, "timeout": uproot_options.get("timeout", self.xrootdtimeout)}
         self._open_options: Mapping[str, Any] = options
+        self._look_up(fileset, options)
+
+    def _look_up(self, fileset: Sequence[FileMeta], options: Mapping[str, Any]) -> None:
+        """Give files what the catalogue knows of them."""
         bad = {(spec.path, spec.tree): error for spec, error in self._survey(fileset, options)}
         for meta in fileset:
             error = bad.get((str(meta.filename), meta.treename))
@@ -231,7 +237,18 @@ class Runner(CoffeaRunner):
             }
 
     def _preprocess_fileset_parquet(self, fileset: list[FileMeta]) -> None:
-        """Read the footers of all files in every run: no catalogue knows whether they changed."""
+        """Look up files in the catalogue; of those with other names coffea reads the footers."""
+        self._look_up([meta for meta in fileset if self._caches(meta)], {})
+        others = [meta for meta in fileset if not self._caches(meta)]
+        if others:
+            self._read_footers(others)
+
+    def _caches(self, item: FileMeta | WorkItem) -> bool:
+        """Tell whether a file is read through the cache, so that the catalogue knows it."""
+        return self.format == "root" or is_parquet(str(item.filename))
+
+    def _read_footers(self, fileset: Sequence[FileMeta]) -> None:
+        """Read the footers of files as coffea does, in every run."""
         files = {(meta.filename, meta.treename): meta for meta in fileset}
         executor: Any = self.pre_executor
         if isinstance(executor, DaskExecutor):
@@ -338,33 +355,37 @@ class Runner(CoffeaRunner):
         return "skipped" if named_by(error, self._skip_kinds()) else "failed"
 
     def _chunk_generator(self, fileset: list[FileMeta], treename: str) -> Iterator[WorkItem]:
-        if self.format != "root":
+        if not any(map(self._caches, fileset)):
             chunks: Iterator[WorkItem] = super()._chunk_generator(fileset, treename)
             return chunks
         # Looked up now: the chunks may be asked for after other files were preprocessed.
-        files = [(meta, self._record(meta)) for meta in fileset]
+        files = [(meta, self._record(meta) if self._caches(meta) else None) for meta in fileset]
         if self._extraction is not None:
-            found = self._extraction.metadata(
-                [(meta.dataset, record) for meta, record in files], self._ask, self._open_options
-            )
+            records = [(meta.dataset, record) for meta, record in files if record is not None]
+            found = self._extraction.metadata(records, self._ask, self._open_options)
             for (meta, _), values in zip(files, found, strict=True):
                 meta.metadata = {**meta.metadata, **values}
         return self._limited(files, self._run_id)
 
     def _limited(
-        self, files: Sequence[tuple[FileMeta, FileRecord]], run: str
+        self, files: Sequence[tuple[FileMeta, FileRecord | None]], run: str
     ) -> Iterator[Chunk | WorkItem]:
         """Return the chunks of all files, up to ``maxchunks`` of each dataset."""
         before = self._completing
         known = () if before is None else (*before.record.chunks, *before.chunks)
         made = Counter(part.dataset for part in known)
         for meta, record in files:
-            for chunk in self._chunks(meta, record, run):
+            chunks: Iterable[WorkItem] = (
+                meta.chunks(self.chunksize, self.align_clusters)
+                if record is None
+                else self._chunks(meta, record, run)
+            )
+            for chunk in chunks:
                 if self.maxchunks is not None and made[meta.dataset] >= self.maxchunks:
                     break
                 made[meta.dataset] += 1
                 # What a chunk records has no place in a dataframe.
-                yield chunk.plain() if self.use_dataframes else chunk
+                yield plain(chunk) if self.use_dataframes else chunk
 
     def _record(self, item: FileMeta | WorkItem) -> FileRecord:
         return self._known[str(item.filename), item.treename]
@@ -394,12 +415,12 @@ class Runner(CoffeaRunner):
 
         ``looked_at``: whether files of chunks that know their content are looked at, too.
         """
-        if self.format != "root" or self.use_dataframes:
+        if self.use_dataframes:
             return [plain(item) for item in items]
         metas = {
             (item.filename, item.treename): FileMeta(item.dataset, item.filename, item.treename)
             for item in items
-            if looked_at or not knows_content(item)
+            if self._caches(item) and (looked_at or not knows_content(item))
         }
         for item in items:
             if isinstance(item, Chunk) and item.content.places:
@@ -416,6 +437,9 @@ class Runner(CoffeaRunner):
                 self._unopened.update(unopened)
         chunks: list[WorkItem] = []
         for item in items:
+            if not self._caches(item):
+                chunks.append(plain(item))
+                continue
             if isinstance(item, Chunk) and knows_content(item) and not looked_at:
                 content = replace(item.content, run=self._run_id, unopened=None)
                 chunks.append(changed(item, content=content))
@@ -488,6 +512,8 @@ class Runner(CoffeaRunner):
         if extract is None and reduce is not None:
             raise ConfigurationError("reduce", "None without extract", reduce)
         self._replicas = {}
+        if extract is not None and self.format != "root":
+            raise ConfigurationError("extract", "None for parquet: it gets ROOT files", extract)
         self._extraction = None if extract is None else Extraction(extract, reduce)
         try:
             chunks = self._cut(fileset, treename, options)
@@ -834,7 +860,7 @@ class Runner(CoffeaRunner):
     ) -> tuple[Any, Any]:
         """Let the executor process chunks; return what they add up to, and what ended it early."""
         options: dict[str, Any] = {"unit": "chunk", "function_name": type(processor).__name__}
-        work = self._work(processor, uproot_options, iteritems_options)
+        work = self._work(chunks, processor, uproot_options, iteritems_options)
         if self.processor_compression is not None:
             later = CompressedLater(processor, self.processor_compression)
             processor = later if isinstance(self.executor, Executor) else later.compressed()
@@ -888,6 +914,7 @@ class Runner(CoffeaRunner):
 
     def _work(
         self,
+        chunks: Sequence[WorkItem],
         processor: Any,
         uproot_options: Mapping[str, Any],
         iteritems_options: Mapping[str, Any],
@@ -895,8 +922,8 @@ class Runner(CoffeaRunner):
         """Return what results are stored by; ``None``, with a warning, where they can't be."""
         if self.results != "reuse" or self.use_dataframes:
             return None
-        if self.format != "root":
-            self._not_stored = "parquet files are known by their names, not by their content"
+        if not all(map(self._caches, chunks)):
+            self._not_stored = f"their content is not known: {UNKNOWN_NAME}"
             warnings.warn(
                 f"results are neither stored nor reused: {self._not_stored}", stacklevel=7
             )
@@ -962,7 +989,7 @@ class Runner(CoffeaRunner):
         self._derived_columns = sorted(filter(is_derived, names))
         columns = [name for name in names if not is_derived(name)]
         missing = [*self._unopened.missing, *out.pop(SKIPPED, []), *out.pop(FAILED, [])]
-        not_stored = out.pop(NOT_STORED, {})
+        not_stored, uncached = out.pop(NOT_STORED, {}), out.pop(UNCACHED, {})
         if self._not_stored:
             not_stored[self._not_stored] = len(chunks)
         done = out.pop(CLUSTER_RUN, ClusterRun())
@@ -990,6 +1017,7 @@ class Runner(CoffeaRunner):
             skipped=[part for part in missing if part.outcome == "skipped"],
             failed=[part for part in missing if part.outcome == "failed"],
             not_stored=not_stored,
+            uncached=uncached,
             overdue=list(done.overdue),
             columns=sorted(columns),
             stored_bytes=done.stored_bytes,

@@ -64,6 +64,7 @@ class RunData:
     first_chunk_s: float | None = None
     failed: Sequence[MissingChunk] = ()
     not_stored: Mapping[str, int] = field(default_factory=dict)
+    uncached: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[str, PlaceUse] = field(default_factory=dict)
 
     @property

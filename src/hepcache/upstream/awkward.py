@@ -19,6 +19,7 @@ __all__ = [
     "IS_LAZY",
     "UNKNOWN",
     "LazyContents",
+    "from_parquet_table",
     "index_to_dtype",
     "lazy_record",
     "made_at_once",
@@ -40,6 +41,11 @@ _PARTS = [
     for part in ("_contents", "_fields", "_length", "_length_generator", "_parameters")
 ]
 
+_with_awkward_types: Any = look_up(
+    "awkward._connect.pyarrow:convert_native_arrow_table_to_awkward",
+    "hepcache.arrays() gives columns of parquet files without awkward's names of records",
+)
+
 # awkward's unknown length can't be compared with None.
 IS_LAZY = all(
     part is not None for part in (_BACKEND, UNKNOWN, _VirtualNDArray, _reconstitute)
@@ -51,6 +57,16 @@ index_to_dtype = {
     for name, kind in {"i8": "i1", "u8": "u1", "i32": "i4", "u32": "u4", "i64": "i8"}.items()
 }
 """Types of the elements of an index, by awkward's names."""
+
+
+def from_parquet_table(table: Any) -> ak.contents.Content:
+    """Return a table of a parquet file as ``ak.from_parquet`` does.
+
+    ``table``: pyarrow's, with the metadata of the file's schema.
+    """
+    if _with_awkward_types is not None:
+        table = _with_awkward_types(table)
+    return ak.from_arrow(table, highlevel=False)
 
 
 class LazyContents(list[Any]):

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import lz4.frame
 from coffea import processor as coffea_processor
 from coffea.nanoevents.mapping.base import Accessed, BaseSourceMapping
+from coffea.nanoevents.mapping.parquet import ParquetSourceMapping
 from coffea.nanoevents.mapping.uproot import UprootSourceMapping
 from coffea.nanoevents.util import key_to_tuple, tuple_to_key
 from coffea.processor.executor import (
@@ -54,6 +55,7 @@ __all__ = [
     "decompress",
     "exception_chain",
     "key_to_tuple",
+    "parquet_form",
     "reads_podio_metadata",
     "tuple_to_key",
 ]
@@ -107,6 +109,15 @@ def base_form(tree: Any, schema: type, iteritems_options: dict[str, Any]) -> dic
     form["typenames"] = tree.typenames()
     if reads_podio_metadata(schema):
         form["podio_collection_types"] = podio_collection_types(tree)
+    return form
+
+
+def parquet_form(schema: Any) -> dict[str, Any]:
+    """Return the form that coffea hands to a schema, of a parquet file.
+
+    ``schema``: as pyarrow has it.
+    """
+    form: dict[str, Any] = ParquetSourceMapping._extract_base_form(schema)  # noqa: SLF001
     return form
 
 
