@@ -15,7 +15,18 @@ from coffea.util import load
 from tests.formats.conftest import write_mixed_tree
 
 ANALYSIS = """
+import atexit
 import sys
+from pathlib import Path
+
+
+def note():
+    if "hepcache.cli.app" in sys.modules:
+        slow = {"bokeh", "pandas"} & sys.modules.keys()
+        Path("slow").write_text(" ".join(sorted(slow)))
+
+
+atexit.register(note)
 
 
 def look(events):
@@ -23,7 +34,7 @@ def look(events):
 """
 
 
-def shown(command: list[str], directory: Path) -> tuple[str, float]:
+def shown(command: list[str], directory: Path, *, exit_code: int = 0) -> tuple[str, float]:
     """Run a command in a terminal; return what it showed, and its CPU seconds until the first."""
     pid, terminal = pty.fork()
     if pid == 0:
@@ -43,7 +54,7 @@ def shown(command: list[str], directory: Path) -> tuple[str, float]:
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     text = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", b"".join(parts)).decode()
-    assert os.waitstatus_to_exitcode(status) == 0, text
+    assert os.waitstatus_to_exitcode(status) == exit_code, text
     assert cpu_s is not None
     return text, cpu_s
 
@@ -58,6 +69,7 @@ def test_a_run_says_from_the_first_second_on_what_it_waits_for(tmp_path: Path) -
     # Seconds of a processor, because other tests use it, too.
     assert cpu_s < 1.5
     phases = [
+        "Checking the arguments",
         "Loading coffea and Dask",
         "Loading analysis.py:look",
         "Looking for the files",
@@ -72,3 +84,33 @@ def test_a_run_says_from_the_first_second_on_what_it_waits_for(tmp_path: Path) -
     assert re.search(r"Total \S+ s: started in \S+ s, 1 cycle \S+ m?s, report \S+ m?s\.", text)
     # Workers know nothing of the command line: it would only keep them from starting.
     assert load(tmp_path / "out" / "out.coffea") == {"command": 0}
+    # Nor does the command need what Dask would import for pages and for other people's data.
+    assert (tmp_path / "slow").read_text() == ""
+
+
+WRONG = """
+from coffea.processor import ProcessorABC
+
+
+class Masses(ProcessorABC):
+    def process(self, events):
+        return {"sum": float(events.weigth.to_numpy().sum())}
+
+    def postprocess(self, accumulator):
+        return accumulator
+"""
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_where_a_processor_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "analysis.py").write_text(WRONG)
+    write_mixed_tree(tmp_path / "a.root", uproot.ZSTD(1))
+    script = str(Path(sys.executable).with_name("hepcache"))
+    command = [script, "run", "analysis.py", "a.root", "--schema", "BaseSchema"]
+    text, _ = shown(command, tmp_path, exit_code=1)
+    message = text[text.index("hepcache: ") :]
+    assert (
+        "analysis.py:7 in process: events have no field 'weigth'; did you mean weight?" in message
+    )
+    assert "file a.root, tree Events, entries 0 to 1,000" in message
+    assert "Traceback" not in text

@@ -47,6 +47,7 @@ DISTRIBUTED = {
     "distributed.worker_state_machine:WorkerState.ready": "_READY",
     "distributed.deploy.spec:SpecCluster._correct_state": "_CORRECT",
 }
+FORKSERVER = "distributed.utils:_forkserver_preload_set"
 UPROOT = {"uproot.interpretation.identify:_registered_interpretations": "_REGISTERED"}
 
 
@@ -71,7 +72,7 @@ def client() -> Iterator[distributed.Client]:
 
 
 def test_these_are_the_names_that_are_looked_up() -> None:
-    assert names.all_names().keys() == {*AWKWARD, *DISTRIBUTED, *UPROOT}
+    assert names.all_names().keys() == {*AWKWARD, *DISTRIBUTED, *UPROOT, FORKSERVER}
     assert not names.missing_names()
 
 

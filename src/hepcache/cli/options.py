@@ -218,6 +218,7 @@ def opened(
         from distributed import Client
 
         from hepcache.clusters import LocalCluster, attach
+        from hepcache.upstream.distributed import skip_optional_imports
     with ExitStack() as stack:
         if condor is not None:
             from hepcache.clusters.htcondor import HTCondorCluster
@@ -230,6 +231,7 @@ def opened(
             workers = hosts * workers_per_host
             with steps.step(f"Starting {workers} worker{'s' if workers != 1 else ''}"):
                 stack.enter_context(dask.config.set(METHOD))
+                skip_optional_imports()
                 local = LocalCluster(hosts, workers_per_host, cache_directory=cache_directory)
                 cluster = stack.enter_context(local)
         else:

@@ -180,12 +180,13 @@ def run(
         raise typer.BadParameter(
             "give a processor and files, or --retry DIRECTORY", param_hint="PROCESSOR FILESET..."
         )
-    arguments = {**_arguments(processor_args), **dict(map(processor_argument, arg or ()))}
-    _check_out(out, {"--plots": plots, "--per-dataset": per_dataset})
-    if not dry_run:
-        check_cluster(scheduler, condor)
-    if not dry_run and scheduler is None and condor is None:
-        preload_workers()
+    with steps.step("Checking the arguments"):
+        arguments = {**_arguments(processor_args), **dict(map(processor_argument, arg or ()))}
+        _check_out(out, {"--plots": plots, "--per-dataset": per_dataset})
+        if not dry_run:
+            check_cluster(scheduler, condor)
+        if not dry_run and scheduler is None and condor is None:
+            preload_workers()
     # Imported here: coffea takes seconds, and --help must not.
     from rich.console import Console
 

@@ -6,6 +6,7 @@ adds it to a scheduler; hepcache's clusters do so themselves.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 __all__ = ["PATH", "dask_setup"]
@@ -24,6 +25,9 @@ async def dask_setup(scheduler: Any) -> None:
     scheduler
         A distributed Scheduler with hepcache's placement.
     """
+    if "bokeh.server" not in sys.modules:
+        # Dask has imported it if it has pages of its own. Importing it takes a second and more.
+        return
     from hepcache.scheduling.client_requests import NAME
 
     placement = scheduler.plugins.get(NAME)

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from distributed import SpecCluster, get_worker
+from distributed import SpecCluster, get_worker, utils
 from distributed.protocol import Serialize, Serialized, deserialize
 
-from hepcache.upstream.names import look_up
+from hepcache.upstream.names import is_there, look_up
 
 _T = TypeVar("_T")
 
@@ -37,6 +37,7 @@ __all__ = [
     "request_move",
     "send_to_worker",
     "sets_up",
+    "skip_optional_imports",
     "stop_keeping",
     "task_annotation",
     "unpacked",
@@ -73,6 +74,21 @@ _CORRECT = look_up(
     "distributed.deploy.spec:SpecCluster._correct_state",
     "workers of a pool are started and closed when it is scaled, not when one is lost",
 )
+_PRELOADED = "_forkserver_preload_set"
+_HAS_PRELOADED = is_there(
+    f"distributed.utils:{_PRELOADED}",
+    utils,
+    "the first local cluster of a command starts a second later",
+)
+
+
+def skip_optional_imports() -> None:
+    """Keep Dask from importing pandas and the like before it forks its first worker.
+
+    Whoever forks workers from a process has told that process what to import.
+    """
+    if _HAS_PRELOADED:
+        setattr(utils, _PRELOADED, True)
 
 
 def keep_from_stealing(

@@ -7,6 +7,7 @@ public way. What is missing is said once, and ``hepcache doctor`` lists it.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from importlib import import_module
 from operator import attrgetter
@@ -41,7 +42,7 @@ def look_up(name: str, loss: str) -> Any:
 
 def is_there(name: str, owner: Any, loss: str) -> bool:
     """Tell whether an object has the attribute with which a name ends; see :func:`look_up`."""
-    there = not _switched_off(name) and hasattr(owner, name.rpartition(".")[2])
+    there = not _switched_off(name) and hasattr(owner, re.split("[.:]", name)[-1])
     _note(name, loss, there=there)
     return there
 
