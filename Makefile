@@ -85,7 +85,10 @@ bench: setup ## Run every benchmark in its quick form, one JSON object each
 docs: setup ## Build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-pictures: setup ## Make the documentation's screenshot anew, in a browser
+pictures: setup ## Make README's figure anew, and in a browser the screenshot
+	$(BIN)/hepcache demo --cycles 10 --out out/demo
+	$(BIN)/hepcache report figures out/demo --out out/figures --format png
+	cp out/figures/cycles.png docs/images/
 	HEPCACHE_PICTURES=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/live/dashboard
 
 recorded: setup ## Execute the notebook about HTCondor anew, in a pool, and keep what it shows

@@ -95,10 +95,10 @@ def _mark_published(axes: Axes, cycles: Sequence[Summary], theme: Theme) -> None
             axes.plot([number - 0.45, number + 0.45], [wall_s, wall_s], color=theme.origin)
             axes.annotate(
                 f"published: {ratio}\N{MULTIPLICATION SIGN}",
-                (number + 0.45, wall_s),
-                xytext=(3, 0),
+                (number, wall_s),
+                xytext=(0, 2),
                 textcoords="offset points",
-                va="center",
+                ha="center",
                 color=theme.origin,
                 fontsize=8,
             )
@@ -172,6 +172,9 @@ def _draw_bytes(axes: Axes, reports: Sequence[_PlacedCycles], width: float, them
         cache = [cycle.cause_bytes["hit"] / unit for cycle in own]
         axes.bar(places, origin, width, color=theme.origin)
         axes.bar(places, cache, width, bottom=origin, color=theme.cache)
+    if largest:
+        # Bars of no height would hold the axis' end at their place.
+        axes.set_ylim(0, largest / unit * 1.14)
     axes.set_ylabel(f"columns, decoded / {name}")
 
 
