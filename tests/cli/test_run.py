@@ -310,6 +310,23 @@ def test_what_is_no_number_is_refused(text: str, hepcache: Hepcache) -> None:
     assert "expected a whole number from 1" in err
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["x"], "expected a port, or HOST:PORT"),
+        (["99999"], "expected a port, or HOST:PORT"),
+        (["8787", "--scheduler", "tcp://127.0.0.1:1"], "for a cluster that the command starts"),
+    ],
+    ids=" ".join,
+)
+def test_a_dashboard_is_refused_where_there_can_be_none(
+    options: list[str], said: str, hepcache: Hepcache
+) -> None:
+    code, _, err = hepcache("run", "analysis.py", "data", "--dashboard", *options)
+    assert code == 2
+    assert said in " ".join(err.split())
+
+
 def test_each_dataset_has_an_output_of_its_own(
     hepcache: Hepcache, here: Path, data: Path, on: tuple[str, ...]
 ) -> None:

@@ -107,7 +107,8 @@ def test_a_terminal_shows_where_a_processor_is_wrong(tmp_path: Path) -> None:
     write_mixed_tree(tmp_path / "a.root", uproot.ZSTD(1))
     script = str(Path(sys.executable).with_name("hepcache"))
     command = [script, "run", "analysis.py", "a.root", "--schema", "BaseSchema"]
-    text, _ = shown(command, tmp_path, exit_code=1)
+    text, _ = shown([*command, "--dashboard", "0"], tmp_path, exit_code=1)
+    assert re.search(r"Dashboard: http://127\.0\.0\.1:[1-9]\d*/hepcache", text)
     message = text[text.index("hepcache: ") :]
     assert (
         "analysis.py:7 in process: events have no field 'weigth'; did you mean weight?" in message

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -157,6 +158,32 @@ def check_cluster(address: str | None, condor: str | None) -> None:
         ) from None
 
 
+def dashboard_address(text: str | None, *, started_here: bool) -> str | None:
+    """Return the address of a dashboard that ``PORT``, ``:PORT`` or ``HOST:PORT`` means.
+
+    >>> dashboard_address("8787", started_here=True), dashboard_address(":0", started_here=True)
+    ('127.0.0.1:8787', ':0')
+
+    ``started_here``: whether the command starts the cluster.
+    Raises ``ConfigurationError``: it is no address. ``ImportError``: Bokeh is not installed.
+    ``typer.BadParameter``: the cluster runs already.
+    """
+    if text is None:
+        return None
+    if not started_here:
+        raise typer.BadParameter(
+            "it is for a cluster that the command starts on this machine", param_hint="--dashboard"
+        )
+    _, colon, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigurationError("--dashboard", "a port, or HOST:PORT", text)
+    if find_spec("bokeh") is None:
+        raise ImportError(
+            "the dashboard needs Bokeh: pip install 'hepcache[dashboard]'", name="bokeh"
+        )
+    return text if colon else f"127.0.0.1:{port}"
+
+
 INCOMPLETE = 3
 """Exit code of a command that did all but what it was allowed to skip."""
 
@@ -205,10 +232,12 @@ def opened(
     cache_directory: Path | None,
     condor: str | None = None,
     steps: Steps | None = None,
+    dashboard: str | None = None,
 ) -> Iterator[Any]:
     """Give the cluster that options mean: a running one, jobs of a pool, or this machine.
 
     ``steps``: of the command; says what is waited for.
+    ``dashboard``: address of the dashboard of a cluster on this machine.
     """
     check_cluster(scheduler, condor)
     steps = Steps(shown=False) if steps is None else steps
@@ -232,7 +261,12 @@ def opened(
             with steps.step(f"Starting {workers} worker{'s' if workers != 1 else ''}"):
                 stack.enter_context(dask.config.set(METHOD))
                 skip_optional_imports()
-                local = LocalCluster(hosts, workers_per_host, cache_directory=cache_directory)
+                local = LocalCluster(
+                    hosts,
+                    workers_per_host,
+                    cache_directory=cache_directory,
+                    dashboard_address=dashboard,
+                )
                 cluster = stack.enter_context(local)
         else:
             with steps.step(f"Connecting to {scheduler}"):

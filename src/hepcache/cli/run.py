@@ -25,6 +25,7 @@ from hepcache.cli.options import (
     check_files,
     client_of,
     count_of,
+    dashboard_address,
     datasets_of,
     fileset_of,
     opened,
@@ -124,6 +125,13 @@ def run(
         ),
     ] = False,
     cache_directory: CacheDirectory = None,
+    dashboard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="Show the run in a browser while it lasts: a port of this machine, or HOST:PORT.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for the output (out.coffea) and the report.")
     ] = None,
@@ -183,6 +191,7 @@ def run(
     with steps.step("Checking the arguments"):
         arguments = {**_arguments(processor_args), **dict(map(processor_argument, arg or ()))}
         _check_out(out, {"--plots": plots, "--per-dataset": per_dataset})
+        page = dashboard_address(dashboard, started_here=scheduler is None and condor is None)
         if not dry_run:
             check_cluster(scheduler, condor)
         if not dry_run and scheduler is None and condor is None:
@@ -221,10 +230,13 @@ def run(
         return
     records: list[Any] = []
     with (
-        opened(scheduler, hosts, workers_per_host, cache_directory, condor, steps) as cluster,
+        opened(
+            scheduler, hosts, workers_per_host, cache_directory, condor, steps, page
+        ) as cluster,
         client_of(cluster) as client,
         skipping(skip_bad_files) as skipbadfiles,
     ):
+        _tell_dashboard(cluster if page else None, console)
         steps.end("start")
         executor = Executor(client=client, status=not quiet)
         dispatches: list[Any] = []
@@ -265,6 +277,13 @@ def run(
             datasets=apart,
         )
     tell_missing(records, Console(stderr=json or quiet))
+
+
+def _tell_dashboard(cluster: Any, console: Console) -> None:
+    """Say where a cluster's page is; without a cluster, nothing."""
+    if cluster is not None:
+        address = cluster.dashboard_link.replace("/status", "/hepcache")
+        console.print(f"Dashboard: {address}", soft_wrap=True, highlight=False)
 
 
 def _check_out(out: Path | None, needing: Mapping[str, bool]) -> None:
