@@ -91,7 +91,8 @@ pictures: setup ## Make README's figure anew, and in a browser the screenshot
 	cp out/figures/cycles.png docs/images/
 	HEPCACHE_PICTURES=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/live/dashboard
 
-recorded: setup ## Execute the notebook about HTCondor anew, in a pool, and keep what it shows
+recorded: setup ## Execute the notebooks anew, that about HTCondor in a pool, and keep what they show
+	$(BIN)/python -m tests.notebooks.record $(filter-out htcondor,$(basename $(notdir $(wildcard notebooks/*.ipynb))))
 	HEPCACHE_RECORDED=$(CURDIR)/notebooks $(BIN)/python -m pytest tests/live/condor/test_notebook.py
 
 lock: ## Resolve the lists of versions anew from pyproject.toml

@@ -1,4 +1,4 @@
-"""Notebooks whose outputs are kept, because only a pool can make them."""
+"""What notebooks show is kept beside their code: which code it was, and what may not be kept."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 
 import xxhash
 
-# Directories of the machine that made them, and addresses outside of private networks.
+# Directories of the machine that made them, addresses outside of private networks, dates, and
+# times of day.
 _FOREIGN = re.compile(
     r"/(?:root|work|tmp|var|mnt|builds?)/[\w./-]*|/home/(?!analyst\b)\w+"
     r"|\b(?!10\.|127\.|0\.)\d{1,3}(?:\.\d{1,3}){3}\b"
+    r"|\b20\d\d-[01]\d-[0-3]\d\b|(?<![\d:])[012]\d:[0-5]\d:[0-5]\d\b"
 )
+_PICTURE = "image/png"  # letters by chance
 
 
 def sources_digest(notebook: Any) -> str:
@@ -30,5 +33,6 @@ def foreign_words(notebook: Any) -> list[str]:
     texts = []
     for cell in notebook.cells:
         for one in cell.get("outputs", []):
-            texts += [one.get("text", ""), *(str(it) for it in one.get("data", {}).values())]
+            data = one.get("data", {}).items()
+            texts += [one.get("text", ""), *(str(it) for kind, it in data if kind != _PICTURE)]
     return sorted(set(_FOREIGN.findall("\n".join(texts))))
