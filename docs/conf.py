@@ -53,5 +53,11 @@ def _generate(app):
         (HERE / "examples").symlink_to("../examples")
 
 
+def _notebook_links(app, name, source):
+    # In the repository notebooks are beside docs, not below.
+    source[0] = source[0].replace("](../notebooks/", "](notebooks/")
+
+
 def setup(app):
     app.connect("builder-inited", _generate)
+    app.connect("source-read", _notebook_links)

@@ -64,14 +64,34 @@ def _cell(text: object) -> str:
 
 
 def measured_page(text: str, directory: Path) -> str:
-    """Return a page in which NAME's table follows ``<!-- measured NAME -->``, and no other."""
+    """Return a page in which NAME's table follows ``<!-- measured NAME -->``, and no other.
+
+    ``directory``: of the measurements, and of ``words.json``, which says what each ratio is.
+    """
+    words = json.loads((directory / "words.json").read_text())
 
     def table(found: re.Match[str]) -> str:
         result = json.loads((directory / f"{found[1]}.json").read_text())
-        rows = [f"| `{name}` | {value:.4g} |" for name, value in result["ratios"].items()]
-        return "\n".join([found[0].split("\n")[0], "", "| ratio | measured |", "|---|---|", *rows])
+        lines = ["| what | measured | wanted | name |", "|---|---:|---|---|"]
+        for name, value in result["ratios"].items():
+            said = words[found[1]][name]
+            wanted = said.get("wanted", "")
+            lines.append(f"| {said['words']} | {_number(value)} | {wanted} | `{name}` |")
+        return "\n".join([found[0].split("\n")[0], "", *lines])
 
     return re.sub(r"<!-- measured (\w+) -->(?:\n(?:\n\|.*)(?:\n\|.*)*)?", table, text)
+
+
+def _number(value: float) -> str:
+    """Return a number with three digits, and all of those before the point.
+
+    >>> _number(0.94154), _number(24.9719), _number(334812.3), _number(1)
+    ('0.942', '25.0', '334,812', '1')
+    """
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    digits = max(2 - int(f"{abs(value):e}".partition("e")[2]), 0)
+    return f"{value:.{digits}f}"
 
 
 if __name__ == "__main__":

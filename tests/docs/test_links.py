@@ -1,5 +1,6 @@
 """Links of everything that is written: where they lead is there, or has the form of an address.
 
+Links lead somewhere in the repository as it is, and in the documentation that is made of it.
 ``make docs`` checks links between pages once more. It sees neither README nor other files
 outside of ``docs``, and takes any address of other sites.
 """
@@ -60,12 +61,8 @@ def wrong(path: Path, link: str) -> str:
     if not address.path:
         return "" if address.fragment in anchors(path) else "no such section"
     target = (path.parent / address.path).resolve()
-    # Notebooks are copied beside the pages when the documentation is made.
-    if path.parent == ROOT / "docs" and address.path.startswith("notebooks/"):
-        target = ROOT / address.path
-    if str(target.relative_to(ROOT)) in COPIED:
-        return ""
-    if not target.exists():
+    # What only building the documentation makes is not there for who reads the repository.
+    if not target.exists() or str(target.relative_to(ROOT)).startswith(COPIED):
         return "no such file"
     if address.fragment and address.fragment not in anchors(target):
         return "no such section"
@@ -90,7 +87,9 @@ def test_links_lead_somewhere(path: Path) -> None:
         ("https:/example.org", "not an https:// address of a site"),
         ("tutorial.md#1-look-at-it", ""),
         ("https://example.org/a#b", ""),
-        ("notebooks/quickstart.ipynb", ""),
+        ("../notebooks/quickstart.ipynb", ""),
+        ("notebooks/quickstart.ipynb", "no such file"),
+        ("cli.md", "no such file"),
     ],
 )
 def test_a_wrong_link_is_found(link: str, reason: str) -> None:
