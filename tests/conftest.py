@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import signal
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import dask.config
@@ -48,6 +49,27 @@ def _own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         "hepcache.cache.directory": str(home / "columns"),
     }
     with dask.config.set(chosen):
+        yield
+
+
+# What a worker imports of others; hepcache itself is imported by every worker anew.
+_IMPORTED = ["distributed.nanny", "coffea.nanoevents", "coffea.processor", "hist", "numba"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _forked_workers() -> Iterator[None]:
+    """Fork the workers of clusters from one process that has imported the packages.
+
+    They have the environment that is here now: a test whose workers need another one sets
+    ``spawn``. What users start, commands and scripts, is tested as it is.
+    """
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    forkserver.set_forkserver_preload(_IMPORTED)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, threads in one_thread.items():
+            patch.setenv(name, threads)
+        forkserver.ensure_running()
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         yield
 
 

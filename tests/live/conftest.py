@@ -105,6 +105,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.live)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _forked_workers() -> None:
+    """Let workers start as a user's do."""
+
+
 @pytest.fixture(scope="session")
 def debian() -> Callable[..., None]:
     """Install Debian packages, or skip."""
