@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from tests.live.network import Network
 
+_ROOT = Path(__file__).parents[2]
 CI = os.environ.get("CI", "").lower() == "true"
 
 
@@ -30,14 +34,58 @@ def install_packages(*packages: str, needs: str) -> None:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         unable(f"there is no {needs}; as root, say: apt-get install {' '.join(packages)}")
+    install = ["install", "-y", "--no-install-recommends", *packages]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-        done = subprocess.run(
-            ["apt-get", "-qq", *command], env=environment, capture_output=True, text=True,
-            timeout=600, check=False,
-        )  # fmt: skip
-    if not shutil.which(needs):
-        unable(f"apt-get install {' '.join(packages)} failed: {done.stderr[-400:]}")
+    with _alone("apt"):
+        # The lists are read anew only where they name no such package, or an old one.
+        for command in (install, ["update"], install):
+            if shutil.which(needs):
+                return
+            done = subprocess.run(
+                ["apt-get", "-qq", *command], env=environment, capture_output=True, text=True,
+                timeout=600, check=False,
+            )  # fmt: skip
+        if not shutil.which(needs):
+            unable(f"apt-get install {' '.join(packages)} failed: {done.stderr[-400:]}")
+
+
+@contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Wait until no other test process of this machine does the same."""
+    with Path(tempfile.gettempdir(), f"hepcache-live-{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def install_wheels(environment: Path, *wanted: str, python: str = sys.executable) -> Path:
+    """Return the directory of an environment's commands, made anew unless it has what is wanted.
+
+    Parameters
+    ----------
+    environment
+        Directory; it is kept from run to run.
+    wanted
+        Requirements, as pip takes them.
+    python
+        What makes the environment.
+    """
+    stamp, commands = environment / "installed.txt", environment / "bin"
+    text = "".join(f"{one}\n" for one in wanted)
+    if stamp.exists() and stamp.read_text() == text:
+        return commands
+    shutil.rmtree(environment, ignore_errors=True)
+    # uv is much faster; where it can't reach the registry as pip does, pip does it.
+    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", commands / "python"]
+    pip = [commands / "python", "-m", "pip", "install", "--quiet"]
+    subprocess.run([python, "-m", "venv", environment], check=True)
+    for command in (uv, pip):
+        done = subprocess.run([*command, *wanted], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            break
+    else:
+        unable(f"{' '.join(wanted)} can't be installed: {done.stderr[-400:]}")
+    stamp.write_text(text)
+    return commands
 
 
 def unpack_source(name: str, release: str, directory: Path) -> Path:
@@ -47,36 +95,24 @@ def unpack_source(name: str, release: str, directory: Path) -> Path:
     ----------
     name, release
         Of the package. ``HEPCACHE_SOURCES`` may name a directory that has the
-        archive already.
+        archive already; without it archives are kept from run to run.
     directory
-        Receives the archive and what it holds.
+        Receives what the archive holds.
     """
-    kept = os.environ.get("HEPCACHE_SOURCES", "")
-    found = list(Path(kept).glob(f"{name.replace('-', '[-_]')}-{release}.tar.gz")) if kept else []
-    if not found:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--no-binary",
-                name,
-                "--dest",
-                directory,
-                f"{name}=={release}",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        found = list(directory.glob("*.tar.gz"))
-        if not found:
-            unable(f"the source of {name} {release} can't be had: {done.stderr[-400:]}")
-    with tarfile.open(found[0]) as archive:
+    kept = Path(os.environ.get("HEPCACHE_SOURCES") or _ROOT / "out/live/sources")
+    pattern = f"{name.replace('-', '[-_]')}-{release}.tar.gz"
+    with _alone("sources"):
+        if not list(kept.glob(pattern)):
+            # pip makes a package's metadata of it, which takes a while.
+            download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+            done = subprocess.run(
+                [*download, "--no-binary", name, "--dest", kept, f"{name}=={release}"],
+                capture_output=True, text=True, timeout=600, check=False,
+            )  # fmt: skip
+            if not list(kept.glob(pattern)):
+                unable(f"the source of {name} {release} can't be had: {done.stderr[-400:]}")
+        (found,) = kept.glob(pattern)
+    with tarfile.open(found) as archive:
         archive.extractall(directory, filter="data")
     (unpacked,) = (path for path in directory.iterdir() if path.is_dir())
     return unpacked

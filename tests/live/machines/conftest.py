@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.live.conftest import prepare_for_guests
+from tests.live.conftest import install_wheels, prepare_for_guests
 
 from hepcache.samples.nanoaod import write_nanoaod
 from hepcache_bench.ports import free_port
 
-from ..condor.lan import REPOSITORY, run
+from ..condor.lan import REPOSITORY
 from .image import build_image, build_software
 from .machine import VirtualMachine
 
@@ -50,17 +50,9 @@ class Facility:
 @pytest.fixture(scope="session")
 def ansible() -> Path:
     """Return the directory of Ansible's commands, in an environment of their own."""
-    environment = REPOSITORY / "out/live/ansible"
-    wanted = (PLAYBOOK / "requirements.txt").read_text() + MITOGEN + "\n"
-    stamp = environment / "installed.txt"
-    if not stamp.exists() or stamp.read_text() != wanted:
-        shutil.rmtree(environment, ignore_errors=True)
-        run(sys.executable, "-m", "venv", environment)
-        listed = environment / "wanted.txt"
-        listed.write_text(wanted)
-        run(environment / "bin/pip", "install", "--quiet", "-r", listed)
-        listed.rename(stamp)
-    return environment / "bin"
+    lines = (PLAYBOOK / "requirements.txt").read_text().splitlines()
+    wanted = [line for line in lines if not line.startswith("#")]
+    return install_wheels(REPOSITORY / "out/live/ansible", *wanted, MITOGEN)
 
 
 def in_ansible(
@@ -129,7 +121,7 @@ def mount_software() -> str:
     return " && ".join(["mkdir -p /software", "mount -o ro LABEL=software /software", *binds])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def facility(images: Path, ansible: Path) -> Iterator[Facility]:
     """Return the machines, up but with nothing configured."""
     state = Path(tempfile.mkdtemp(prefix="hepcache-machines-"))

@@ -13,7 +13,7 @@ import awkward as ak
 import numpy as np
 import pytest
 import uproot
-from tests.live.conftest import unable
+from tests.live.conftest import install_wheels, unable
 
 from hepcache.errors import ObjectStoreError
 from hepcache.objectstore import open_store
@@ -38,20 +38,10 @@ HOME = Path(__file__).parents[3] / "out/live/root"
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Return the Python of an environment that has ROOT, which is kept from run to run."""
-    stamp, python = HOME / "installed.txt", HOME / "bin/python"
-    if stamp.exists() and stamp.read_text() == ROOT:
-        return python
     version = shutil.which("python3.11")
     if version is None:
         unable("ROOT's wheels are for Python 3.11, of which there is none")
-    shutil.rmtree(HOME, ignore_errors=True)
-    for command in ([version, "-m", "venv", HOME],
-                    [HOME / "bin/pip", "install", "--quiet", "--pre", ROOT]):  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            unable(f"{ROOT} can't be installed: {done.stderr[-400:]}")
-    stamp.write_text(ROOT)
-    return python
+    return install_wheels(HOME, ROOT, python=version) / "python"
 
 
 def in_root(root: Path, script: str, *arguments: object) -> None:
