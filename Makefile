@@ -7,8 +7,6 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python
 # Tests start hundreds of Python processes. Where no bytecode may be kept (containers often say
 # so), each one compiles all that it imports, which takes four times as long as the imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Live tests with neither servers nor links of their own: two at a time.
-TOGETHER := $(addprefix tests/live/,compat hdf5 packaging workflow)
 # Rooms that stand on other packages, and what these tests need of what users install.
 ROOMS  := $(addprefix tests/,process scheduling formats compat upstream)
 EXTRAS := $(addprefix --extra ,dashboard examples hdf5 htcondor objects remote) --group test
@@ -68,9 +66,8 @@ test-live: setup ## Run the tests that take longer: real servers, pools, machine
 ifdef ROOM
 	$(BIN)/python -m pytest tests/live/$(ROOM)
 else
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(TOGETHER)
-	$(BIN)/python -m pytest tests/live $(addprefix --ignore=,$(TOGETHER))
+	@# All rooms share the two processes, each room in one of them: see tests/distribution.py.
+	$(BIN)/python -m pytest -n 2 --dist loadfile -o "norecursedirs=.* build dist out golden" -m "slow or live"
 endif
 
 lint: setup ## Check style, types and import layers

@@ -11,6 +11,8 @@ from pathlib import Path
 import dask.config
 import hypothesis
 import pytest
+from tests.distribution import Scheduling, order
+from xdist.remote import Producer
 
 # These machines are shared and slow at times; a slow example is no failure. The same commit
 # gets the same examples; --hypothesis-profile=search looks for others.
@@ -33,11 +35,21 @@ _CLOCKED = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # of several processes; all have the same order
+        order(items)
     tests = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(tests) and item.path.relative_to(tests).parts[0] in _CLOCKED:
             item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False  # they are in order
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")
