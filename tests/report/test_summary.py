@@ -139,6 +139,9 @@ def test_a_busy_machine_is_not_the_processors_fault(make_record, make_chunk, mak
     assert "took 2.00 s and had a processor for 500 ms" in advice
     assert "longer than the first, which took 1.00 s" in advice
     assert "Nothing to change" not in advice
+    assert "more cores or a faster processor" not in advice
+    calm = summarise(make_record(make_hot(ended=1002.0, process_s=1.9, cpu_s=1.9), wall_s=2.6))
+    assert "more cores or a faster processor" in words(advise([summarise(first), calm]))
 
 
 def test_first_chunks_of_processes_are_counted_apart(make_record, make_chunk, make_hot):

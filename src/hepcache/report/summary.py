@@ -479,7 +479,9 @@ def _about_speed(cycles: Sequence[Summary]) -> Iterator[Advice]:
         )
     worked = last.open_s + last.read_s + last.decode_s + last.compute_s
     hot = last.causes["hit"] == sum(last.causes.values()) > 0
-    if hot and worked and last.compute_s / worked > 0.7:
+    # Of what waited for a processor nobody can say whose time it was.
+    starved = last.cpu_s > 0 and last.waited_s > _BUSY_MACHINE * last.busy_s
+    if hot and worked and last.compute_s / worked > 0.7 and not starved:
         yield Advice(
             "good",
             f"{ratio_text(last.compute_s / worked)} of the last cycle's time in chunks is the "
@@ -492,7 +494,7 @@ def _about_speed(cycles: Sequence[Summary]) -> Iterator[Advice]:
             "computed: an earlier run with the same code had stored their results.",
         )
         return
-    if last.cpu_s and last.waited_s > _BUSY_MACHINE * last.busy_s:
+    if starved:
         yield Advice(
             "hint",
             f"Chunks of the last cycle took {seconds_text(last.busy_s)} and had a processor for "
