@@ -212,19 +212,19 @@ def processing_texts(explanation: ExplanationData) -> list[str]:
     found = [derived_text(name, use) for name, use in explanation.derived.items()]
     if profile.process_s:
         found.append(profile_text(profile))
-    for function, took_s in profile.worth_marking.items():
-        found.append(
-            f"{function} takes {ratio_text(took_s / profile.process_s)} of process(), "
-            f"{seconds_text(took_s / profile.chunks)} per chunk. If it makes one entry per event "
-            "of the events that it is given, mark it with @hepcache.derived: the next cycle "
-            "stores what it makes, and later ones read that and take so much less."
-        )
     if profile.worth_marking:
+        parts = (
+            f"{function} takes {ratio_text(took_s / profile.process_s)} of process() "
+            f"({seconds_text(took_s / profile.chunks)} per chunk)"
+            for function, took_s in profile.worth_marking.items()
+        )
         # What a function returns nobody sees from outside, without stopping it at every call.
         found.append(
-            "What a marked function stores is as large as what it returns: "
-            f"{bytes_text(profile.events * _NUMBER_BYTES)} of the caches for each number of "
-            f"{_NUMBER_BYTES} bytes per event. The report of the cycle that stores it tells."
+            f"{'; '.join(parts)}. Each includes the functions that it calls. If one of them "
+            "returns an entry for each event that it gets, mark it with @hepcache.derived: the "
+            "next cycle stores what it returns, later cycles read that, and save its time. For "
+            "each number that it returns per event, this stores "
+            f"{bytes_text(profile.events * _NUMBER_BYTES)}."
         )
     return found
 
@@ -328,17 +328,17 @@ def forecast_text(forecast: Forecast) -> str:
         text += f"{bytes_text(forecast.reread_bytes)} will be read again. "
     if forecast.busiest:
         text += (
-            f"{forecast.busiest} ends last; evenly divided, the work is "
+            f"{forecast.busiest} will end last; if all hosts ended together, the cycle would take "
             f"{seconds_text(forecast.ideal_s)}. "
         )
     if not forecast.checks:
         return text + "No earlier forecast could be checked against a cycle, so the range is wide."
-    checks = ", ".join(
-        f"cycle {check.cycle} {seconds_text(check.forecast_s)}, "
-        f"it took {seconds_text(check.actual_s)}"
+    checks = "; ".join(
+        f"{seconds_text(check.forecast_s)} for cycle {check.cycle}, "
+        f"which took {seconds_text(check.actual_s)}"
         for check in forecast.checks
     )
-    return f"{text}The range comes from earlier forecasts: for {checks}."
+    return f"{text}The range comes from earlier forecasts: {checks}."
 
 
 def _cost_texts(cost: Cost) -> tuple[str, ...]:
