@@ -115,3 +115,24 @@ def test_a_terminal_shows_where_a_processor_is_wrong(tmp_path: Path) -> None:
     )
     assert "file a.root, tree Events, entries 0 to 1,000" in message
     assert "Traceback" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "first", "exit_code"),
+    [
+        (["sample", "nanoaod", "data", "--events", "10"], "Loading awkward", 0),
+        (["report", "html", "nowhere"], "Drawing the page", 1),
+        (["catalogue", "show"], "Opening the catalogue", 0),
+        (["cache", "info"], "Looking for caches", 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_command_says_within_a_second_what_it_does(
+    command: list[str], first: str, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    script = str(Path(sys.executable).with_name("hepcache"))
+    text, cpu_s = shown([script, *command], tmp_path, exit_code=exit_code)
+    assert text.find(first) in range(5), text
+    assert cpu_s < 1.5

@@ -26,6 +26,7 @@ from hepcache.cli.options import (
     skipping,
     tell_missing,
 )
+from hepcache.display import waiting
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,10 +75,11 @@ def caches_of(directories: list[Path] | None) -> list[ColumnCache]:
     ``directories``: what ``--directory`` named; the configured ones without any.
     Raises ``CacheDirectoryError``: there is no cache, or one is not ours.
     """
-    from hepcache.cache import ColumnCache, Limits
-    from hepcache.cache.admin import caches_below
-    from hepcache.errors import CacheDirectoryError
-    from hepcache.settings import settings
+    with waiting("Looking for caches"):
+        from hepcache.cache import ColumnCache, Limits
+        from hepcache.cache.admin import caches_below
+        from hepcache.errors import CacheDirectoryError
+        from hepcache.settings import settings
 
     chosen = settings()
     configured = [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hepcache.cli.options import Json, told
+from hepcache.display import waiting
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -98,7 +99,8 @@ def forget(
 
 
 def _opened(at: Path | None) -> Catalogue:
-    from hepcache.catalogue.catalogue import Catalogue
+    with waiting("Opening the catalogue"):
+        from hepcache.catalogue.catalogue import Catalogue
 
     return Catalogue.from_settings() if at is None else Catalogue(at)
 

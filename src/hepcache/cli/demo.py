@@ -13,6 +13,7 @@ import typer
 
 from hepcache.cli.options import Json, count_of
 from hepcache.cli.output import prepared_directory, written
+from hepcache.display import waiting
 
 
 def demo(
@@ -35,10 +36,11 @@ def demo(
     """
     from rich.console import Console
 
-    from hepcache.bench.cycles import LiveCycles, run_cycles
-    from hepcache.bench.frame import stdout_for_result
-    from hepcache.bench.plan import QUICK
-    from hepcache.cli.bench import write_report
+    with waiting("Loading coffea and Dask"):
+        from hepcache.bench.cycles import LiveCycles, run_cycles
+        from hepcache.bench.frame import stdout_for_result
+        from hepcache.bench.plan import QUICK
+        from hepcache.cli.bench import write_report
 
     prepared_directory(out)
     plan = replace(

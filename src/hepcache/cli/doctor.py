@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hepcache.cli.options import Json
+from hepcache.display import waiting
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,9 +37,10 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from hepcache.doctor import examine
+    with waiting("Looking at this machine"):
+        from hepcache.doctor import examine
 
-    found = examine(paths or [])
+        found = examine(paths or [])
     wrong = any(finding.status == "wrong" for finding in found)
     if as_json:
         typer.echo(

@@ -11,6 +11,7 @@ import typer
 
 from hepcache.cli.options import Json, report_file, told_files
 from hepcache.cli.output import prepared_directory, prepared_file
+from hepcache.display import waiting
 from hepcache.errors import RecordError
 
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ def html(
     json: Json = False,
 ) -> None:
     """Write the report as one self-contained page."""
-    target = prepared_file(out or report_file(source).with_suffix("").with_suffix(".html"))
-    told_files([read_report(source).to_html(target)], json=json)
+    with waiting("Drawing the page"):
+        target = prepared_file(out or report_file(source).with_suffix("").with_suffix(".html"))
+        page = read_report(source).to_html(target)
+    told_files([page], json=json)
 
 
 @report.command("figures")
@@ -82,8 +85,10 @@ def figures(
     wanted = [name.strip() for name in formats.split(",")]
     if unknown := sorted(set(wanted) - {"png", "pdf", "svg"}):
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}", param_hint="--format")
-    prepared_directory(out)
-    told_files(read_report(source).to_figures(out, formats=wanted), json=json)
+    with waiting("Drawing the figures"):
+        prepared_directory(out)
+        drawn = read_report(source).to_figures(out, formats=wanted)
+    told_files(drawn, json=json)
 
 
 @report.command("compare")
@@ -109,8 +114,12 @@ def compare(
     found = Comparison(read_report(first), read_report(second), names)
     written = []
     if out is not None:
-        written = [found.to_html(out / "comparison.html"), found.to_json(out / "comparison.json")]
-        written += found.to_figures(out, formats=["png", "pdf"])
+        with waiting("Drawing the comparison"):
+            written = [
+                found.to_html(out / "comparison.html"),
+                found.to_json(out / "comparison.json"),
+                *found.to_figures(out, formats=["png", "pdf"]),
+            ]
     if json:
         files = [str(path) for path in written]
         typer.echo(jsonlib.dumps({**found.to_dict(), **({"files": files} if out else {})}))

@@ -9,6 +9,7 @@ import typer
 
 from hepcache.cli.options import Json, count_of, told, told_files
 from hepcache.cli.output import prepared_directory
+from hepcache.display import waiting
 
 sample = typer.Typer(help="Write samples of made-up events.", no_args_is_help=True)
 
@@ -41,7 +42,8 @@ def nanoaod(
     Higgs boson that decays to two b quarks, and two leptons; a quarter a Z boson that decays to
     two electrons or muons; a quarter a pair of top quarks.
     """
-    from hepcache.samples.nanoaod import write_nanoaod
+    with waiting("Loading awkward and uproot"):
+        from hepcache.samples.nanoaod import write_nanoaod
 
     paths = write_nanoaod(
         prepared_directory(out, "OUT"),
@@ -91,7 +93,8 @@ def recompress(
     from rich.progress import Progress
     from rich.table import Table
 
-    from hepcache.formats.ttree.recompress import Recompressed, recompress_files
+    with waiting("Loading awkward and uproot"):
+        from hepcache.formats.ttree.recompress import Recompressed, recompress_files
 
     made: list[dict[str, object]] = []
     table = Table("file", "before", "after", "ratio", "not copied")
@@ -137,12 +140,13 @@ def _compare_codecs(
     from rich.progress import Progress
     from rich.table import Table
 
-    from hepcache.formats.ttree.codec_comparison import (
-        AS_THEY_ARE,
-        CODECS,
-        CodecTrial,
-        compare_codecs,
-    )
+    with waiting("Loading awkward and uproot"):
+        from hepcache.formats.ttree.codec_comparison import (
+            AS_THEY_ARE,
+            CODECS,
+            CodecTrial,
+            compare_codecs,
+        )
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         shown = bar.add_task("Comparing codecs", total=len(CODECS) + 2)
