@@ -17,6 +17,7 @@ from distributed.core import Status
 from distributed.security import Security
 
 from hepcache.clusters.base import HostCluster
+from hepcache.clusters.htcondor.delegation import Delegation, find_delegation
 from hepcache.clusters.htcondor.job import HTCondorJob, inherited, on_machines
 from hepcache.clusters.htcondor.monitor import Incident, JobMonitor
 from hepcache.clusters.htcondor.pool import Pool, address_towards_pool, query_pool
@@ -118,6 +119,12 @@ class HTCondorCluster(NamedWorkers):
         certificates; by default HTCondor carries them to the jobs, encrypted.
     environment
         More variables for the workers.
+    delegation
+        Whether jobs get your bearer token and your X.509 proxy, by which origins let them in:
+        what ``BEARER_TOKEN_FILE`` and ``X509_USER_PROXY`` name, else ``bt_u$UID`` and
+        ``x509up_u$UID`` where programs leave them. A proxy is renewed in the jobs when it is
+        renewed here; a token is not, but ``job_extra_directives={"use_oauth_services": NAME}``
+        lets HTCondor keep one of its own fresh.
     scheduler_options
         Dask's. The scheduler listens where the pool's collector is reached
         from, and its dashboard on localhost; ``{"dashboard_address": ":8787"}``
@@ -151,6 +158,7 @@ class HTCondorCluster(NamedWorkers):
         security: Security | bool | None = None,
         shared_temp_directory: str | None = None,
         environment: Mapping[str, str] | None = None,
+        delegation: bool = True,
         scheduler_options: Mapping[str, Any] | None = None,
         check_interval: str | float = "2s",
         name: str | None = None,
@@ -192,6 +200,7 @@ class HTCondorCluster(NamedWorkers):
                 worker_extra_args=[*WORKER, *arguments],
                 environment={**inherited(changed), **(environment or {})},
                 transferred=self._secrets.transferred,
+                delegation=find_delegation(os.environ) if delegation else Delegation(),
                 cluster_name=name,
                 **options,
             )

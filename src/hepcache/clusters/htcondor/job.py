@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from distributed.core import Status
 from distributed.deploy.spec import ProcessInterface
 from tornado.ioloop import PeriodicCallback
 
+from hepcache.clusters.htcondor.delegation import TOKEN, Delegation, receive_delegation
 from hepcache.errors import ConfigurationError
 from hepcache.settings import DEFAULTS, leaves, settings
 
@@ -77,6 +79,7 @@ class HTCondorJob(JobqueueJob):
         cluster_name: str = "",
         environment: Mapping[str, str] | None = None,
         transferred: Sequence[Path] = (),
+        delegation: Delegation | None = None,
         **options: Any,
     ) -> None:
         super().__init__(scheduler, name, **options)
@@ -89,7 +92,18 @@ class HTCondorJob(JobqueueJob):
             header[given.get(key, key)] = value
 
         header = self.job_header_dict
+        delegation = delegation or Delegation()
         variables = {**_worker_environment(), **(environment or {})}
+        if delegation.token is not None and not {"use_oauth_services", "use_scitokens"} & set(
+            given
+        ):
+            variables.setdefault(TOKEN, delegation.token.name)
+            transferred = [*transferred, delegation.token]
+        if delegation.proxy is not None and not {"x509userproxy", "use_x509userproxy"} & set(
+            given
+        ):
+            # HTCondor renews it in the job when it is renewed here.
+            choose("x509userproxy", str(delegation.proxy))
         choose("environment", _joined(directive("environment"), variables))
         wanted = None if machines is None else on_machines(machines)
         requirements = both(directive("requirements"), wanted)
@@ -204,6 +218,7 @@ _INTERVAL_MS = 2000
 
 async def dask_setup(worker: Worker) -> None:
     """Look for the drain file as long as the worker lives; Dask calls it for ``--preload``."""
+    receive_delegation(os.environ)
     path = settings().drain_file
 
     async def look() -> None:
