@@ -34,6 +34,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         partial(import_module, "hepcache_bench.placement"),
         "Chunks of unlike length on hosts of unlike speed, against other ways to spread them.",
     ),
+    "neighbours": Benchmark(
+        partial(import_module, "hepcache_bench.neighbours"),
+        "A host with an empty cache, reading from another host's cache and from the origin.",
+    ),
     "scale": Benchmark(
         partial(import_module, "hepcache_bench.scale"),
         "A thousand workers and many users, against stock Dask and coffea's executor.",

@@ -211,9 +211,20 @@ def test_the_faster_source_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> No
     now += 61.0
     assert chosen() == [True, False, False]
     known.failed.begin("/data", "it is down")
+    now += 59.0
     assert chosen() == [True, True, True]
     known.failed.begin("b", "it is down")
     assert chosen() == [False, False, False]
+
+
+def test_an_origin_that_has_failed_is_not_tried() -> None:
+    known = Neighbourhood()
+    known.note("b", 100_000_000, 1.0)
+    known.failed.begin("/data", "it is down")
+    assert not known.is_due("b", "/data")
+    assert known.is_faster("b", "/data")
+    known.note("/data", 50_000_000, 1.0)
+    assert not known.failed.reason("/data")
 
 
 def test_what_was_measured_last_counts_most() -> None:

@@ -106,7 +106,7 @@ class Neighbourhood:
         What is not known, one chunk has to show. A host that was slower is asked for one answer
         from time to time: networks are busy or not.
         """
-        if self.failed.reason(host):
+        if self.failed.reason(host) or self.failed.reason(origin):
             return False
         faster = self.is_faster(host, origin)
         if faster and (self.rate(host) is None or self.rate(origin) is not None):
@@ -235,6 +235,7 @@ class Neighbours:
         self._known, self._hosts, self._cache, self._log = known, hosts, cache, log
         self._path, self._places, self._shared = path, tuple(places), shared
         self._origin = place_label(path)
+        self._chosen: dict[str, bool] = {}
 
     @property
     def suffice(self) -> bool:
@@ -272,7 +273,11 @@ class Neighbours:
     def _is_asked(self, host: str) -> bool:
         """Tell whether to ask a host now, where the origin may be asked, too."""
         known = self._known
-        return known.is_faster(host, self._origin) != known.is_due(host, self._origin)
+        if host not in self._chosen:
+            # For the whole chunk: a few bytes would tell nothing of a source's rate.
+            trial = known.is_due(host, self._origin)
+            self._chosen[host] = known.is_faster(host, self._origin) != trial
+        return self._chosen[host] and not known.failed.reason(host)
 
     def _from(
         self, host: str, address: str, keys: Sequence[ColumnKey], *, last_resort: bool
