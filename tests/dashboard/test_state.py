@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -58,6 +59,14 @@ def test_rates_are_taken_over_a_window_and_end_now():
     assert rates.cache_bytes == [1000.0, 1000.0]
     assert rates.origin_bytes == [1000.0, 1000.0]  # decoded, as those from caches
     assert rates.hit_ratio == [0.5, 0.5]
+
+
+def test_what_other_hosts_gave_has_a_rate_of_its_own():
+    history = History()
+    history.note(10.0, Tally())
+    history.note(11.0, Tally(causes=Counter(neighbour=1), cause_bytes=Counter(neighbour=700)))
+    rates = history.rates()
+    assert (rates.neighbour_bytes, rates.origin_bytes) == ([700.0], [0.0])
 
 
 def test_where_nothing_was_read_there_is_no_hit_ratio():

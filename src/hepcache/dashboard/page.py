@@ -401,18 +401,18 @@ class _BytesPanel:
 
     def __init__(self) -> None:
         self.source = ColumnDataSource(
-            {"at": [], "origin": [], "cache": []}, name="hepcache-bytes-source"
+            {"at": [], "origin": [], "neighbour": [], "cache": []}, name="hepcache-bytes-source"
         )
         self.figure = _over_time("Columns by source, decoded", "hepcache-bytes")
         self.figure.y_range.start = 0
         self.figure.yaxis.formatter = CustomJSTickFormatter(code=_BYTES)
         self.figure.varea_stack(
-            ["origin", "cache"],
+            ["origin", "neighbour", "cache"],
             x="at",
             source=self.source,
-            color=[LIGHT.origin, LIGHT.cache],
+            color=[LIGHT.origin, LIGHT.mixed, LIGHT.cache],
             alpha=0.85,
-            legend_label=["from the origin", "from caches"],
+            legend_label=["from the origin", "from other hosts", "from caches"],
         )
         legend = self.figure.legend[0]
         legend.update(location="top_left", background_fill_alpha=0.7, padding=4, spacing=0)
@@ -428,6 +428,7 @@ class _BytesPanel:
         self.source.data = {
             "at": rates.at,
             "origin": rates.origin_bytes,
+            "neighbour": rates.neighbour_bytes or [0.0] * len(rates.at),
             "cache": rates.cache_bytes,
         }
 
@@ -477,6 +478,7 @@ class _NumbersPanel:
 
     def show(self, snapshot: Snapshot) -> None:
         ratio = snapshot.tally.hit_ratio
+        given = snapshot.tally.cause_bytes["neighbour"]
         stolen = sum(snapshot.moved.values())
         done = f"{count_text(snapshot.chunks_done)} / {count_text(snapshot.chunks)}"
         lacking = {
@@ -490,6 +492,7 @@ class _NumbersPanel:
             "events per second": count_text(snapshot.events_per_s),
             "hit ratio": "-" if ratio is None else ratio_text(ratio),
             "from caches": bytes_text(snapshot.tally.cache_bytes),
+            **({"from other hosts": bytes_text(given)} if given else {}),
             "origin, compressed": bytes_text(snapshot.tally.origin_bytes),
             "chunks stolen": count_text(stolen),
             "tail" if snapshot.is_over else "expected tail": seconds_text(snapshot.tail_s),

@@ -53,6 +53,7 @@ class Rates:
     cache_bytes: Sequence[float]
     origin_bytes: Sequence[float]
     hit_ratio: Sequence[float]
+    neighbour_bytes: Sequence[float] = ()
 
 
 class History:
@@ -76,17 +77,20 @@ class History:
         cache = []
         origin = []
         hits = []
+        neighbour = []
         for number in range(1, len(samples)):
             (began, first), (ended, last) = samples[max(number - self._window, 0)], samples[number]
             seconds = max(ended - began, 1e-3)
             at.append(ended - now)
             cache.append((last.cache_bytes - first.cache_bytes) / seconds)
             origin.append((last.missed_bytes - first.missed_bytes) / seconds)
+            given = last.cause_bytes["neighbour"] - first.cause_bytes["neighbour"]
+            neighbour.append(given / seconds)
             columns = last.columns - first.columns
             hits.append(
                 (last.causes["hit"] - first.causes["hit"]) / columns if columns else float("nan")
             )
-        return Rates(at, cache, origin, hits)
+        return Rates(at, cache, origin, hits, neighbour)
 
 
 ABSENT = 0
