@@ -109,9 +109,10 @@ def _rows(plan: _Plan) -> list[dict[str, Any]]:
                     client.run_on_scheduler(_set_status, address=address, status=status)
                 output = run(fileset, processor)
                 client.run(store_pending)
-                if {chunk.host for chunk in run.run_record.chunks} != {worker}:
+                record = run.run_record
+                if record is None or {chunk.host for chunk in record.chunks} != {worker}:
                     raise HepcacheError(f"not every chunk was processed on {worker}")
-                return output, run.run_record
+                return output, record
 
             progress.print("Reading everything on one host")
             expected, _ = processed(_HOLDER)

@@ -311,3 +311,10 @@ def test_columns_of_named_urls_are_in_the_groups_cache(room: Path, shared: Path)
         state = WorkerState()
         assert state.cache_of("root://xcache.site//store/a.root").directory == shared
         assert state.cache_of("root://xcache.site//user/a.root").directory == room / "own"
+        # Of a file that lies at several places, all decide, and its name alone does not.
+        listed = "root://xcache.site//store/a.root", "root://xcache.site:1094//store/a.root"
+        assert state.cache_of("/store/a.root", listed[:1]).directory == shared
+        assert state.cache_of(listed[0], listed).directory == room / "own"
+        assert state.cache_of(listed[0], (str(room / "mine.root"), listed[0])).directory == (
+            room / "own"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import cycle
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.config
+import psutil
 import pytest
 import uproot
 from distributed.protocol import to_serialize
@@ -144,6 +146,8 @@ def misbehave(dask_worker: Any, faults: tuple[str, ...]) -> None:
         dask_worker.wrong_answers.append(fault)
         if fault == "raises":
             raise ValueError("on purpose")
+        if fault == "dies":
+            os._exit(1)
         if fault == "hangs":
             await asyncio.sleep(3600)
         if fault in ("text", "nothing"):
@@ -199,19 +203,34 @@ def wrong_answers(dask_worker: Any) -> list[str]:
     return list(dask_worker.wrong_answers)
 
 
+@pytest.mark.parametrize("answering", [False, True])
 def test_a_host_that_has_died_is_no_loss(
-    cluster: LocalCluster, fileset: dict[str, dict[str, dict[str, str]]]
+    cluster: LocalCluster, fileset: dict[str, dict[str, dict[str, str]]], *, answering: bool
 ) -> None:
     with cluster.client() as client:
         run = runner(client, chunksize=100)
         chunks = list(run.preprocess(fileset))
         assert run(chunks, sums) == expected(FILES)
         client.run_on_scheduler(take_work, host="host-0", status="paused")
-        stopped = client.run(os.getpid)
-        for address, pid in stopped.items():
-            if client.run(host_name, workers=[address])[address] == "host-0":
-                os.kill(pid, 9)
+        hosts = {host: address for address, host in client.run(host_name).items()}
+        died = client.run(os.getpid)[hosts["host-0"]]
+        if answering:
+            client.run(misbehave, faults=("dies",), workers=[hosts["host-0"]])
+        else:
+            os.kill(died, 9)
         assert run(chunks, sums) == expected(FILES)
+        assert not answering or not psutil.pid_exists(died)
+        # The next test must not meet what is left of it.
+        until = time.monotonic() + BOUND_S
+        while not client.run_on_scheduler(is_replaced, address=hosts["host-0"]):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def is_replaced(dask_scheduler: Any, address: str) -> bool:
+    """Tell whether a worker is gone, and another one has come."""
+    workers = dask_scheduler.workers
+    return address not in workers and len(workers) == 2
 
 
 def test_the_setting_turns_it_off(

@@ -160,6 +160,48 @@ def test_a_copy_with_the_same_uuid_and_size_and_other_bytes_is_never_used(
     assert "another version" in use.reason
 
 
+@pytest.mark.parametrize("change", [-1, -10_000, 1, 10_000, None])
+def test_a_copy_of_another_length_is_never_used(
+    servers: tuple[HttpOrigin, HttpOrigin], zstd_path: Path, change: int | None, quick: None
+) -> None:
+    one, two = servers
+    data = zstd_path.read_bytes()
+    two.files["a.root"] = data
+    if change is None:
+        one.files["a.root"] = b""
+    else:
+        one.files["a.root"] = data[:change] if change < 0 else data + bytes(change)
+    ref = ref_to(zstd_path, one.url("a.root"), two.url("a.root"))
+    column, expected = flat_column(zstd_path)
+    log = ReadLog()
+    assert np.array_equal(read(ref, column, 0, len(expected), log), expected)
+    assert log.places[replicas.place_label(one.url(""))].failures == 1
+    assert log.places[replicas.place_label(one.url(""))].read_bytes == 0
+    forget_sources()
+    two.dead = True
+    with pytest.raises(OriginError, match="none of its 2 places"):
+        read(ref, column, 0, 10, ReadLog())
+
+
+def test_what_replaced_the_first_place_since_the_survey_is_never_used(
+    zstd_path: Path, tmp_path: Path
+) -> None:
+    column, expected = flat_column(zstd_path)
+    first, second = tmp_path / "first" / "a.root", tmp_path / "second" / "a.root"
+    for path in (first, second):
+        path.parent.mkdir()
+        path.write_bytes(zstd_path.read_bytes())
+    known = probe(str(first), "Events")
+    ref = replace(ref_to(zstd_path, str(first), str(second)), validator=known.validator)
+    # The same names, types, and number of entries; other values.
+    with uproot.recreate(first) as file:
+        file["Events"] = {column: np.zeros_like(expected)}
+    log = ReadLog()
+    assert np.array_equal(read(ref, column, 0, len(expected), log), expected)
+    assert "written while it was being analysed" in log.places[str(first.parent)].reason
+    assert log.places[str(second.parent)].read_bytes > 0
+
+
 def test_no_place_is_given_up_for_good(
     servers: tuple[HttpOrigin, HttpOrigin], zstd_path: Path, quick: None
 ) -> None:

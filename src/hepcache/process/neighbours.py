@@ -39,9 +39,8 @@ logger = logging.getLogger(__name__)
 
 _ANSWER_BYTES = 16 << 20  # that an answer has at most: so much memory it takes
 _ANSWERS = 2  # that a worker makes at a time
-_CONNECT_S = 5.0
-_ANSWER_S = 30.0
-_LAST_ANSWER_S = 120.0  # where there is no other source
+_CONNECT_S, _ANSWER_S = 5.0, 30.0
+_LAST_CONNECT_S, _LAST_ANSWER_S = 30.0, 120.0  # where there is no other source
 _BUSY_S = 0.05
 _PATIENCE_S = 120.0  # with a host that is busy, where there is no other source
 _PAUSE_S = 60.0  # after which a source that was slower is tried again
@@ -338,10 +337,13 @@ class Neighbours:
             "user": os.getuid(),
             "shared": self._shared,
         }
-        until = time.monotonic() + (_PATIENCE_S if last_resort else 0.0)
+        connect_s, answer_s, busy_s = _CONNECT_S, _ANSWER_S, 0.0
+        if last_resort:
+            connect_s, answer_s, busy_s = _LAST_CONNECT_S, _LAST_ANSWER_S, _PATIENCE_S
+        until = time.monotonic() + busy_s
         while True:
             try:
-                answer = _asked(address, message, _LAST_ANSWER_S if last_resort else _ANSWER_S)
+                answer = _asked(address, message, connect_s, answer_s)
                 problem = str(answer.get("refused", ""))
             except Exception as error:  # whatever is wrong with it, there is the origin
                 answer, problem = {}, repr(error)
@@ -354,16 +356,18 @@ class Neighbours:
             time.sleep(_BUSY_S)
 
 
-def _asked(address: str, message: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
+def _asked(
+    address: str, message: Mapping[str, Any], connect_s: float, answer_s: float
+) -> dict[str, Any]:
     """Return a worker's answer, waiting in this thread."""
     worker = get_worker()
 
     async def ask() -> dict[str, Any]:
         # A worker that is gone would be tried for as long as one may take to answer.
-        async with asyncio.timeout(_CONNECT_S):
+        async with asyncio.timeout(connect_s):
             connection = await worker.rpc.connect(address)
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(answer_s):
                 answer: dict[str, Any] = await send_recv(connection, op=SEND, **message)
                 return answer
         finally:
