@@ -19,7 +19,7 @@ CHUNK = 500
 RATES = {"near": "6mbit", "far": "20mbit"}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_link_is_cut_in_mid_run(network: Network, debian: Callable[..., None]) -> None:
     from hepcache.bench.plan import BENCHMARK_COLUMNS
     from hepcache.samples.nanoaod import write_nanoaod
@@ -53,7 +53,7 @@ def test_a_link_is_cut_in_mid_run(network: Network, debian: Callable[..., None])
         )  # fmt: skip
         stack.callback(network.stop, running)
         log, size = place / "near" / "access.log", path.stat().st_size
-        until = time.monotonic() + 120
+        until = time.monotonic() + 400  # of a busy machine: plain coffea reads the file first
         while sent(log) < 0.3 * size:
             assert running.poll() is None, (place / "errors").read_text()[-2000:]
             assert time.monotonic() < until, (place / "errors").read_text()[-2000:]
@@ -61,7 +61,7 @@ def test_a_link_is_cut_in_mid_run(network: Network, debian: Callable[..., None])
         network.cut("near")
         stack.callback(network.join, "near")
         done = sent(log)
-        assert running.wait(300) == 0, (place / "errors").read_text()[-2000:]
+        assert running.wait(400) == 0, (place / "errors").read_text()[-2000:]
         output.seek(0)
         found = json.loads(output.read().splitlines()[-1])
     print(json.dumps({"wall_s": found["wall_s"], "told": found["told"]}))
