@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import shutil
 import statistics
 import tempfile
 import time
@@ -20,10 +21,12 @@ import typer
 
 from hepcache.bench.frame import progress
 from hepcache.bench.result import BenchResult
+from hepcache.errors import ConfigurationError
 from hepcache.hdf5 import TableOptions, concatenate
 from hepcache.hdf5.executors import begin_worker, worker_pool
 from hepcache.io.threads import usable_cores
 from hepcache.samples.tables import TABLE_SHAPES, TableShape, write_tables
+from hepcache_bench.hdf5_attributes import add_attributes, add_strings, survey_ratio
 from hepcache_bench.hdf5_limit import deflate_limit
 from hepcache_bench.hdf5_metadata import metadata_rows
 from hepcache_bench.hdf5_peer import h5py_loop
@@ -33,6 +36,15 @@ __all__ = ["bench"]
 
 Effort = Literal["fast", "balanced", "small"]
 LOOP, OURS = "h5py loop", "hepcache"
+# What ph5concat's examples are: 4 groups of 24 datasets, 294 events, 91 kB.
+_EXAMPLES = TableShape(4, 3, 24, 18, 294, 5.8, 5.8, (16,))
+# Cases of which nothing else is measured, with the names of their ratios.
+_SMALL = {
+    "small-files": "small_files_h5py_loop",
+    "examples": "examples_h5py_loop",
+    "attributes": "attributes_h5py_loop",
+    "given": "given_h5py_loop",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +77,15 @@ def bench(
     out: Path | None = None,
     jobs: Annotated[int | None, typer.Option(help="Processes (default: cores).")] = None,
     files: Annotated[int, typer.Option(help="Files of the two large shapes.")] = 40,
+    inputs: Annotated[
+        Path | None, typer.Option(help="Directory of .h5 files with /spill/evt, to join as well.")
+    ] = None,
 ) -> BenchResult:
     """Concatenate files of the published shapes, and with a plain h5py loop in turns.
 
     Data-heavy files have few groups and many rows, metadata-heavy ones a
-    thousand groups and few rows; then there are many files of few rows. All get
+    thousand groups and few rows; then there are many files of few rows, files as
+    small as ph5concat's examples, and files of attributes and strings. All get
     partition keys. Every dataset of both outputs is compared. With --out the
     times against workers and files are plotted too.
     """
@@ -83,8 +99,15 @@ def bench(
             paths = write_tables(
                 place, shape=case.shape, files=case.files, scale=case.scale, jobs=workers
             )
+            if case.name == "attributes":
+                plain = shutil.copy(paths[0], place / "plain.out")
+                add_attributes(paths)
+                ratio, surveyed = survey_ratio(paths[0], Path(plain))
+                ratios["attributes_survey_over_reference"] = ratio
+                rows += surveyed
+                add_strings(paths)
             ratios |= _compare(case, paths, workers, rows)
-            if case.name == "small-files":
+            if case.name in _SMALL:
                 continue
             rows += metadata_rows(case.name, paths[: 2 if quick else 8])
             if case.name == "data-heavy" and (out is not None or not quick):
@@ -94,7 +117,24 @@ def bench(
                     plot_scaling(scaling, out / "hdf5.png")
             for path in paths:
                 path.unlink()
+        if inputs is not None:
+            ratios |= _given(inputs, Path(directory) / "given", workers, rows)
     return BenchResult("hdf5", rows, ratios)
+
+
+def _given(
+    inputs: Path, place: Path, workers: int, rows: list[dict[str, Any]]
+) -> dict[str, float]:
+    """Join files that are there already."""
+    given = sorted(inputs.glob("*.h5"))
+    if not given:
+        raise ConfigurationError("inputs", "a directory of .h5 files", inputs)
+    place.mkdir()
+    paths = [place / path.name for path in given]
+    for path, link in zip(given, paths, strict=True):
+        link.symlink_to(path.resolve())
+    case = _Case("given", TABLE_SHAPES["small-files"], len(paths), 1.0, 3, 1)
+    return _compare(case, paths, workers, rows)
 
 
 def _cases(quick: bool, files: int) -> list[_Case]:
@@ -104,6 +144,8 @@ def _cases(quick: bool, files: int) -> list[_Case]:
             _Case("data-heavy", shapes["data-heavy"], files, 1.0, 3, 1),
             _Case("metadata-heavy", shapes["metadata-heavy"], files, 1.0, 3, 1),
             _Case("small-files", shapes["small-files"], 500, 1.0, 3, 1),
+            _Case("examples", _EXAMPLES, 200, 1.0, 3, 1),
+            _Case("attributes", shapes["metadata-heavy"], 10, 1.0, 3, 1),
         ]
     some = replace(
         shapes["metadata-heavy"], groups=100, filled_groups=11, datasets=1560, filled_datasets=269
@@ -112,6 +154,8 @@ def _cases(quick: bool, files: int) -> list[_Case]:
         _Case("data-heavy", shapes["data-heavy"], 4, 0.4, 3, 1),
         _Case("metadata-heavy", some, 8, 1.0, 3, 1),
         _Case("small-files", replace(shapes["small-files"], events=4), 30, 1.0, 3, 1),
+        _Case("examples", _EXAMPLES, 10, 1.0, 3, 1),
+        _Case("attributes", some, 4, 1.0, 3, 1),
     ]
 
 
@@ -156,8 +200,8 @@ def _compare(
         ]
     ours, loop = typical[OURS], typical[LOOP]
     ratio = loop.wall_s / ours.wall_s
-    if case.name == "small-files":
-        return {"small_files_h5py_loop": ratio}
+    if case.name in _SMALL:
+        return {_SMALL[case.name]: ratio}
     if case.name == "metadata-heavy":
         return {"h5py_loop_metadata": ratio}
     rows += [
@@ -252,10 +296,14 @@ def _require_equal(reference: Path, outputs: Sequence[Path]) -> None:
 
 
 def _require_equal_rows(one: Any, other: Any) -> None:
+    if dict(one.attrs) != dict(other.attrs):
+        raise ValueError(f"{one.name}: attributes {dict(one.attrs)}, {dict(other.attrs)}")
     if one.shape != other.shape or one.dtype != other.dtype:
         raise ValueError(f"{one.name}: {one.shape} {one.dtype}, {other.shape} {other.dtype}")
     step = 262_144 if one.shape[1:] == (1,) else 1024
     for row in range(0, len(one), step):
         ours, theirs = one[row : row + step], other[row : row + step]
-        if not np.array_equal(ours.view(np.uint8), theirs.view(np.uint8)):
+        if ours.dtype != object:  # not texts of any length
+            ours, theirs = ours.view(np.uint8), theirs.view(np.uint8)
+        if not np.array_equal(ours, theirs):
             raise ValueError(f"{one.name}: rows from {row} differ")

@@ -90,6 +90,8 @@ def _column(name: str, parts: list[Any], into: Any, timed: Any) -> None:
             chunks=(WIDE_CHUNK_ROWS if wide else CHUNK_ROWS, *tail),
             compression=6,
         )
+        for attribute, value in parts[0].attrs.items():
+            made.attrs[attribute] = value
     if not rows:
         return
     if not wide:
