@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from hepcache.errors import ConfigurationError
@@ -32,3 +33,17 @@ def test_a_store_is_opened_again_where_it_is_sent(tmp_path: Path) -> None:
             assert sent["nova"][1][2][3]["v"] == b"1"
     with connect("mem://") as store, pytest.raises(ConfigurationError, match="other processes"):
         pickle.dumps(store)
+
+
+def test_a_store_of_many_shards(tmp_path: Path) -> None:
+    with connect(f"file://{tmp_path}/store?shards=100&sync=false") as store:
+        run = store.create("nova").create(1)
+        for number in range(300):
+            run.create(number).create(7)
+        there = {store.number_of_shard(run[number].key) for number in range(300)}
+        assert len(there) > 80
+        assert list(run) == list(range(300))
+        with connect(f"file://{tmp_path}/other?shards=100&sync=false") as other:
+            other.create("nova").create(1).create(2).create(3)
+            # The rest of the process has addresses left, of 128 TiB.
+            assert psutil.Process().memory_info().vms < 96 << 40

@@ -26,8 +26,10 @@ from numpy.typing import NDArray
 from hepcache.errors import StoreError
 from hepcache.eventstore.engines.engine import SnapshotIndex
 
-# Address space, not memory nor disk: the file grows as it is filled.
+# Address space, not memory nor disk: the file grows as it is filled. A process has 128 TiB, of
+# which all its shards together take 97 at most, if they are 4096.
 _MAP_BYTES = 1 << 42
+_SHARED_MAP_BYTES = 3 << 42
 _LEAST_MAP_BYTES = 1 << 30
 _MAX_READERS = 1024
 _EMPTY_S = 1.0  # how long a file may be empty that another process is just making
@@ -64,7 +66,11 @@ class LmdbEngine:
             opened = _open.get(self.directory)
             if opened is None:
                 _refuse_empty(self.directory / "data.mdb")
-                environment = _environment(self.directory, sync=sync)
+                size = max(
+                    min(_MAP_BYTES, _SHARED_MAP_BYTES // (len(_open) + 1)),
+                    4 * _file_bytes(self.directory / "data.mdb"),  # it grows again when opened
+                )
+                environment = _environment(self.directory, size, sync=sync)
                 file = DataFile(self.directory / "data.mdb", environment.stat()["psize"])
                 opened = _Opened(environment, file, 0)
             _open[self.directory] = opened._replace(users=opened.users + 1)
@@ -142,10 +148,13 @@ def _refuse_empty(data: Path) -> None:
         time.sleep(0.01)
 
 
-def _environment(directory: Path, *, sync: bool) -> Any:
+def _file_bytes(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _environment(directory: Path, size: int, *, sync: bool) -> Any:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        size = _MAP_BYTES
         while True:
             with contextlib.suppress(MemoryError, lmdb.MemoryError):
                 return lmdb.open(
