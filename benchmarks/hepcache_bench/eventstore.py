@@ -21,6 +21,7 @@ from hepcache.bench.frame import progress
 from hepcache.bench.result import BenchResult
 from hepcache.eventstore import Schema, Store, SubRun, Table, connect
 from hepcache.eventstore.engines.lmdb import LmdbEngine
+from hepcache_bench.eventstore_readers import measure_readers
 
 __all__ = ["PUBLISHED", "bench"]
 
@@ -59,7 +60,8 @@ def bench(
     In memory and on disk with synchronous writes, in turns with a peer that keeps one value
     per product of an event. The persistent reading begins with the store's pages dropped
     from the kernel's cache. What is read is compared with what was written. Then events are
-    looked up in a small and in a large store, beside LMDB with a key per event.
+    looked up in a small and in a large store, beside LMDB with a key per event, and 64 workers
+    on simulated hosts process a store with 1, 8 and 64 readers.
     """
     written = 25_600
     many = events or (100_000 if quick else 1_000_000)
@@ -73,8 +75,18 @@ def bench(
             _run(sample, Path(directory) / str(number), taken)
         progress.print(f"Looking events up among {_FEW} and among {many}")
         look_ups = look_up_times(Path(directory) / "sizes", (_FEW, many))
+        read, readers = measure_readers(
+            Path(directory) / "readers",
+            workers=8 if quick else 64,
+            hosts=2 if quick else 8,
+            readers=(1, 8) if quick else (1, 8, 64),
+            events_each=500 if quick else 3000,
+            note=progress.print,
+        )
     median = {name: statistics.median(values) for name, values in taken.items()}
     rows, ratios = _figures(median, written)
+    rows += read
+    ratios |= readers
     for (name, size), taken_s in look_ups.items():
         rows.append({"case": f"{name}, {size} events", "taken_s": taken_s})
     for name in ("look-up", "peer look-up"):
