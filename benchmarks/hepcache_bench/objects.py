@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,12 +19,13 @@ from hepcache.errors import ClusterError
 from hepcache_bench.objects_scan import check_equal, interleaved, remove, scanned
 
 if TYPE_CHECKING:
-    from hepcache.objectstore import Request
+    from hepcache.objectstore import Request, Store
 
 __all__ = ["bench"]
 
 _COLUMNS, _READ = 64, 10
 _SCANNED = 16
+_READERS = 8  # at once
 _STEP = 16  # of the numbers' size: as precise as a detector, so that they can be compressed
 
 
@@ -65,6 +67,13 @@ def bench(
                 progress.print(f"{name}, {label}")
                 found = _against_raw(uri, array, compression, rounds)
                 ratios[f"{name}_{label}_of_raw"] = found["raw_s"] / found["ours_s"]
+                together = found["together_s"]
+                ratios[f"{name}_{label}_{_READERS}_readers_of_raw"] = (
+                    found["together_raw_s"] / together
+                )
+                ratios[f"{name}_{label}_{_READERS}_readers_of_one"] = (
+                    _READERS * found["ours_s"] / together
+                )
                 rows.append({"case": f"{name} {label}", **found})
         path = _rootfile(home, array)
         if "s3" in running:
@@ -146,13 +155,15 @@ class _Recorder:
 
 
 def _against_raw(uri: str, array: Any, compression: str, rounds: int) -> dict[str, Any]:
-    """Return seconds of reading from a store, with and without decoding."""
+    """Return seconds of reading from a store, with and without decoding, by one and by many."""
     from hepcache.objectstore import open_store
     from hepcache.objectstore.fetch import Fetch
     from hepcache.rntuple import NTuple, WriteOptions, write_array
 
     place, _, query = uri.partition("?")
-    store = open_store(f"{place}-{compression}" + (f"?{query}" if query else ""))
+    own = f"{place}-{compression}" + (f"?{query}" if query else "")
+    store = open_store(own)
+    others = [open_store(own) for _ in range(_READERS)]  # connections of their own
     try:
         began = time.perf_counter()
         write_array(store, "Events", array, WriteOptions(compression=compression))
@@ -164,15 +175,34 @@ def _against_raw(uri: str, array: Any, compression: str, rounds: int) -> dict[st
         requests, options = recorder.groups, ntuple.options
         stored = ntuple.stored_bytes(names, 0, ntuple.entries)
 
-        def raw() -> None:
+        def raw(at: Store = store) -> None:
             # The same requests, and nothing is decoded: the limit that a store sets.
             ahead = options.groups_ahead, options.requests_ahead
-            Fetch(store, requests, lambda _, __: None, *ahead).result()
+            Fetch(at, requests, lambda _, __: None, *ahead).result()
 
-        seconds = interleaved({"raw": raw, "ours": lambda: ntuple.arrays(names)}, rounds)
+        readers = [NTuple(at) for at in others]
+        with ThreadPoolExecutor(_READERS) as threads:
+
+            def together() -> list[Any]:
+                return list(threads.map(lambda reader: reader.arrays(names), readers))
+
+            for found in together():
+                check_equal(found, array, names)
+            seconds = interleaved(
+                {
+                    "raw": raw,
+                    "ours": lambda: ntuple.arrays(names),
+                    "together raw": lambda: list(threads.map(raw, others)),
+                    "together": together,
+                },
+                rounds,
+            )
         return {
             "raw_s": seconds["raw"],
             "ours_s": seconds["ours"],
+            "readers": _READERS,
+            "together_raw_s": seconds["together raw"],
+            "together_s": seconds["together"],
             "write_s": write_s,
             "stored_bytes": stored,
             "decoded_bytes": 4 * len(array) * len(names),
@@ -180,6 +210,8 @@ def _against_raw(uri: str, array: Any, compression: str, rounds: int) -> dict[st
             "ours_bytes_per_s": stored / seconds["ours"],
         }
     finally:
+        for at in others:
+            at.close()
         remove(store)
 
 

@@ -23,7 +23,9 @@ def test_what_runs_is_measured_and_what_does_not_is_named(tmp_path: Path) -> Non
 def test_ratios_of_a_store_that_runs() -> None:
     uri = "ntpl+mem://bench/objects"
     result = bench(quick=True, out=None, rados=uri, start=False, megabytes=4, rounds=1)
-    assert {"rados_zstd_of_raw", "rados_plain_of_raw"} <= set(result.ratios)
+    for label in ("zstd", "plain"):
+        wanted = {"of_raw", "8_readers_of_raw", "8_readers_of_one"}
+        assert {f"rados_{label}_{name}" for name in wanted} <= set(result.ratios)
 
 
 def test_readers_take_turns() -> None:
