@@ -18,6 +18,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         partial(import_module, "hepcache_bench.hot"),
         "Chunks whose columns are cached, against coffea, its own cache, uproot and memory.",
     ),
+    "parquet": Benchmark(
+        partial(import_module, "hepcache_bench.parquet"),
+        "Parquet files whose columns are cached, against coffea's later passes over them.",
+    ),
     "reuse": Benchmark(
         partial(import_module, "hepcache_bench.reuse"),
         "Runs that find the results of their chunks, against runs on cached columns.",

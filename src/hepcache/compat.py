@@ -43,7 +43,9 @@ What a script may notice:
   does not.
 - ``metrics["bytesread"]`` counts bytes of the origin only; ``metrics["cachebytes"]`` counts what
   came from the caches.
-- ``format="parquet"`` and dataframes take coffea's own way, without the cache.
+- ``format="parquet"``: chunks in which integers are missing fail, of which coffea makes other
+  numbers. Files that are not named as parquet files take coffea's own way, without the cache, as
+  dataframes do.
 """
 
 from __future__ import annotations

@@ -18,9 +18,11 @@ import pytest
 import uproot
 from coffea.nanoevents import BaseSchema, NanoAODSchema
 from coffea.processor import IterativeExecutor
+from pyarrow import parquet
 
 from hepcache.clusters import attach
 from hepcache.process import Executor, Runner
+from hepcache.upstream import awkward as upstream_awkward
 from hepcache.upstream import names
 from hepcache.upstream.awkward import made_at_once
 
@@ -38,6 +40,7 @@ AWKWARD = [
     "awkward.contents:RecordArray._length_generator",
     "awkward.contents:RecordArray._parameters",
 ]
+PARQUET = "awkward._connect.pyarrow:convert_native_arrow_table_to_awkward"
 DISTRIBUTED = {
     "distributed.scheduler:Scheduler.get_comm_cost": "_COST",
     "distributed.stealing:WorkStealing.put_key_in_stealable": "_STEALABLE",
@@ -72,8 +75,25 @@ def client() -> Iterator[distributed.Client]:
 
 
 def test_these_are_the_names_that_are_looked_up() -> None:
-    assert names.all_names().keys() == {*AWKWARD, *DISTRIBUTED, *UPROOT, FORKSERVER}
+    looked_up = {*AWKWARD, PARQUET, *DISTRIBUTED, *UPROOT, FORKSERVER}
+    assert names.all_names().keys() == looked_up
     assert not names.missing_names()
+
+
+def test_without_awkwards_types_columns_of_parquet_have_the_same_values(
+    tmp_path: Path, missing: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "named.parquet"
+    points = ak.zip({"x": [[1, 2], []], "y": [[3, 4], []]}, with_name="Point")
+    ak.to_parquet(ak.Array({"points": points}), path)
+    table = parquet.read_table(path)
+    known = upstream_awkward.from_parquet_table(table)
+    assert ak.parameters(ak.Array(known).points.layout.content) == {"__record__": "Point"}
+    monkeypatch.setenv(names.WITHOUT, PARQUET)
+    assert names.look_up(PARQUET, "lost") is None
+    monkeypatch.setattr(upstream_awkward, "_with_awkward_types", None)
+    found = upstream_awkward.from_parquet_table(table)
+    assert ak.to_list(found) == ak.to_list(known)
 
 
 @pytest.mark.parametrize("name", AWKWARD)

@@ -158,6 +158,8 @@ class RunRecord(RunData):
         ``failures="collect"`` kept what the others came to.
     not_stored
         Why results of chunks could not be stored for reuse, and of how many.
+    uncached
+        Why coffea itself read chunks, past the cache, and how many.
     overdue
         Chunks that took many times what was expected, while their workers were alive.
     columns

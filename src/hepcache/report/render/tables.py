@@ -166,7 +166,7 @@ def places_text(records: Sequence[RunData]) -> str | None:
 
 
 def _reuse_texts(record: RunData, summary: Summary) -> list[str]:
-    """Return what the last run took from stored results, and why some were not stored."""
+    """Return what the last run took from stored results, and what it could not store or cache."""
     found = []
     if summary.reused_chunks:
         found.append(
@@ -176,6 +176,9 @@ def _reuse_texts(record: RunData, summary: Summary) -> list[str]:
     for reason, chunks in record.not_stored.items():
         noun = "chunk" if chunks == 1 else "chunks"
         found.append(f"The results of {count_text(chunks)} {noun} were not stored: {reason}.")
+    for reason, chunks in record.uncached.items():
+        verb = "chunk was" if chunks == 1 else "chunks were"
+        found.append(f"{count_text(chunks)} {verb} read by coffea, past the cache: {reason}.")
     return found
 
 
