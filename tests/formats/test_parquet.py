@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import awkward as ak
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
+from tests.io.http_origin import HttpOrigin, http_origin
 
 import hepcache
 from hepcache.errors import BadFileError, OriginError, UnknownColumnError
@@ -194,7 +196,7 @@ def test_every_damaged_byte_is_an_error_or_no_matter(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 1 << 40, ROWS)
     pq.write_table(pa.table({"x": x}), path, write_page_checksum=True, use_dictionary=False)
     good = path.read_bytes()
-    for place in range(4, len(good), 7):
+    for place in range(4, len(good), len(good) // 40):
         data = bytearray(good)
         data[place] ^= 0x55
         path.write_bytes(bytes(data))
@@ -238,3 +240,32 @@ def test_sources_stay_open(path: Path) -> None:
     record = probe(str(path))
     ref = TreeRef(record.path, "", record.uuid, record.tag, record.validator, record.clusters)
     assert open_source(ref) is open_source(ref)
+
+
+@pytest.fixture
+def server() -> Iterator[HttpOrigin]:
+    with http_origin() as server:
+        yield server
+        fsspec.filesystem("http").clear_instance_cache()
+
+
+def test_a_file_behind_a_url_is_read_and_its_replacement_noticed(
+    path: Path, server: HttpOrigin
+) -> None:
+    server.files["skim.parquet"] = path.read_bytes()
+    url = server.url("skim.parquet")
+    assert hepcache.arrays(url, "floats").floats.to_list() == columns()["floats"].tolist()
+    asked = len(server.asked)
+    assert hepcache.arrays(url, "floats", 3, 5).floats.to_list() == [1.5, 2.0]
+    assert len(server.asked) == asked
+    ak.to_parquet(ak.Array({"floats": np.arange(ROWS) * 2.0}), path)
+    server.files["skim.parquet"], server.etags["skim.parquet"] = path.read_bytes(), '"2"'
+    assert hepcache.arrays(url, "floats", 3, 5).floats.to_list() == [6.0, 8.0]
+
+
+def test_a_url_whose_server_fails_is_asked_again(path: Path, server: HttpOrigin) -> None:
+    server.files["skim.parquet"] = path.read_bytes()
+    url = server.url("skim.parquet")
+    assert probe(url).entries == ROWS
+    server.faults += [503, "drop"]
+    assert hepcache.arrays(url, "lists").lists.to_list() == columns()["lists"].to_list()
