@@ -80,7 +80,7 @@ def bench(
             workers=8 if quick else 64,
             hosts=2 if quick else 8,
             readers=(1, 8) if quick else (1, 8, 64),
-            events_each=500 if quick else 3000,
+            events_each=200 if quick else 1000,
             note=progress.print,
         )
     median = {name: statistics.median(values) for name, values in taken.items()}

@@ -22,7 +22,9 @@ from hepcache_bench.scheduling import cpu_seconds
 
 __all__ = ["measure_readers", "wait_for_events", "write_events"]
 
-_WORK_MS = 2.0  # mean of an event, exponentially distributed
+# Mean of an event, exponentially distributed: 64 workers then take half a core for the rest.
+_WORK_MS = 10.0
+_WORK_BATCH = 16
 _SUBRUNS_EACH = 4  # of a worker
 
 
@@ -55,7 +57,7 @@ def measure_readers(
     RuntimeError
         Events are missing, or there are too many, or other ones.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     with many_workers(ScalePlan(workers=workers, hosts=hosts), note) as (client, scheduler):
         pids = set(client.run(os.getpid).values()) | {os.getpid(), scheduler.pid}
         processes = [psutil.Process(pid) for pid in sorted(pids)]
@@ -74,6 +76,7 @@ def measure_readers(
                         products=["work"],
                         client=client,
                         load_batch=max(64, events_each // 4),
+                        work_batch=_WORK_BATCH,
                     )
                     cpu_s = sum(map(cpu_seconds, processes)) - begin_s
             events = workers * events_each

@@ -47,7 +47,7 @@ def test_events_that_are_not_there_are_seen() -> None:
 @pytest.mark.slow
 def test_many_readers_are_measured_beside_one(tmp_path: Path) -> None:
     rows, ratios = measure_readers(
-        tmp_path, workers=4, hosts=2, readers=(1, 4), events_each=150, note=lambda _: None
+        tmp_path, workers=4, hosts=2, readers=(1, 4), events_each=30, note=lambda _: None
     )
     assert [row["readers"] for row in rows] == [1, 4]
     assert 0 < ratios["readers_busy"] <= 1
