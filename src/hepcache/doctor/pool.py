@@ -124,7 +124,8 @@ def check_pool(seen: PoolFacts) -> Iterator[Finding]:
 def _check_submit_host(seen: PoolFacts) -> Iterator[Finding]:
     if seen.missing_commands:
         observation = f"not in the path: {', '.join(seen.missing_commands)}"
-        yield Finding("condor_submit", "wrong", observation, "sudo apt install condor, or sudo dnf install condor")
+        remedy = "sudo apt install condor, or sudo dnf install condor"
+        yield Finding("condor_submit", "wrong", observation, remedy)
     else:
         yield Finding("condor_submit", "good", "it and condor_q, condor_rm are in the path")
     if seen.schedd_problem:
