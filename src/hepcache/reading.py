@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import awkward as ak
-from coffea.nanoevents import BaseSchema, NanoAODSchema
+from coffea.nanoevents import BaseSchema, NanoAODSchema, NanoEventsFactory
 
 from hepcache.cache.admin import Provenance, note_provenance
 from hepcache.catalogue.catalogue import Catalogue, columns_of, expand
@@ -236,6 +236,18 @@ class _File:
             "entrystop": stop,
             "fileuuid": self.record.uuid,
         }
+        if form.uncached:
+            warnings.warn(
+                f"{self.spec.path} is read by coffea, past the cache: {form.uncached}",
+                stacklevel=3,
+            )
+            return NanoEventsFactory.from_parquet(
+                self.record.path,
+                schemaclass=schema,
+                metadata={**own, **metadata},
+                entry_start=start,
+                entry_stop=stop,
+            ).events()
         made = ChunkEvents(form, reader, start, stop, {**own, **metadata}, None, columns)
         made.prefetch(frozenset())
         self._note()

@@ -12,6 +12,7 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from coffea.nanoevents import BaseSchema
 from pyarrow import parquet as pq
 from tests.io.http_origin import HttpOrigin, http_origin
 
@@ -228,6 +229,17 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_arrays([x, x], names=["x", "x"]), path)
     with pytest.raises(BadFileError, match="two of its columns are named 'x'"):
         probe(str(path))
+
+
+def test_events_that_coffea_reads_in_its_own_way_are_left_to_it(tmp_path: Path) -> None:
+    form = '{"class": "NumpyArray", "primitive": "uint32", "parameters": {}}'
+    field = pa.field("x", pa.int32(), metadata={"form": form})
+    path = tmp_path / "noted.parquet"
+    x = pa.array([-1, 2], pa.int32())
+    pq.write_table(pa.Table.from_arrays([x], schema=pa.schema([field])), path)
+    with pytest.warns(UserWarning, match="read by coffea, past the cache: .* column x"):
+        events = hepcache.events(str(path), schema=BaseSchema)
+    assert events.x.to_list() == [2**32 - 1, 2]
 
 
 @pytest.fixture(autouse=True)
