@@ -1,4 +1,4 @@
-# hepcache: make demo | test | test-oldest | test-newest | test-live | lint | bench | docs
+# hepcache: make demo | test | test-oldest | test-newest | test-pythons | test-live | lint | docs
 SHELL := /bin/bash
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,11 +9,17 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python
 unexport PYTHONDONTWRITEBYTECODE
 # Rooms that stand on other packages, and what these tests need of what users install.
 ROOMS  := $(addprefix tests/,process scheduling formats compat upstream)
+# Of these, what comes closest to other packages, in three minutes: all of it with SHORT=1.
+CLOSE  := $(addprefix tests/,upstream scheduling/test_{heartbeats,plugin,queues}.py \
+  formats/test_{root,rntuple_in_file}.py formats/ttree/test_{baskets,source,tree_description}.py \
+  process/test_{forms,lazy_columns,open_files,prefetch,runner,runner_events}.py \
+  compat/test_{call_forms,copies,counts,executors,names,options}.py)
+TRIED  := $(if $(SHORT),$(CLOSE),$(ROOMS))
 EXTRAS := $(addprefix --extra ,dashboard examples hdf5 htcondor objects remote) --group test
 # What hepcache reaches into: a newer release of one of these is worth a run of its own.
 REACHED := awkward|coffea|dask|distributed|numba|numpy|uproot
 
-.PHONY: help setup demo test test-oldest test-newest test-live lint bench docs pictures recorded lock clean newest
+.PHONY: help setup demo test test-oldest test-newest test-pythons test-live lint bench docs pictures recorded lock clean newest
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,8 +47,8 @@ demo: setup ## Make a NanoAOD sample, run five cycles, print the table, write th
 test: setup ## Run the tests and the doctests, in minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
-test-oldest: out/oldest/.ready ## Run the tests of what stands on other packages with their oldest versions
-	out/oldest/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(ROOMS)
+test-oldest: out/oldest/.ready ## Run the tests of what stands on other packages with their oldest versions; SHORT=1: some
+	out/oldest/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(TRIED)
 
 out/oldest/.ready: requirements.oldest pyproject.toml | setup
 	@command -v python3.11 > /dev/null || { echo "the oldest versions are those for Python 3.11: python3.11 is not there"; exit 1; }
@@ -60,7 +66,12 @@ test-newest: setup ## Run the same tests where there are newer versions than the
 newest:
 	@rm -rf out/newest && $(BIN)/python -m venv out/newest
 	$(call install,out/newest,out/newest.txt)
-	out/newest/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(ROOMS)
+	@# What a new release announces for later ends nothing today.
+	out/newest/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(TRIED) \
+	  $(foreach kind,Deprecation PendingDeprecation Future,-W default::$(kind)Warning)
+
+test-pythons: setup ## Run some of them on every Python of this machine; docs/versions.md shows the result
+	$(BIN)/python tests/pythons.py $(EXTRAS) -- $(CLOSE)
 
 test-live: setup ## Run the tests that take longer: real servers, pools, machines; ROOM=condor: one room's
 ifdef ROOM
@@ -97,8 +108,7 @@ lock: ## Resolve the lists of versions anew from pyproject.toml
 	out/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra docs --no-header --no-annotate pyproject.toml -o requirements.lock
 	@# What a facility's machines need, in the same versions.
 	out/lock/bin/uv pip compile --quiet --universal --python-version 3.11 $(addprefix --extra ,dashboard hdf5 htcondor objects remote) --constraints requirements.lock --no-header --no-annotate pyproject.toml -o deploy/ansible/roles/environment/files/requirements.txt
-	@# What others ask for, whose newest versions are made for, or warn of, other companions.
-	out/lock/bin/uv pip compile --quiet --resolution lowest-direct --python-version 3.11 $(EXTRAS) --constraints <(printf '%s\n' 'click<8.2' 'mplhep<1' 'pandas<2.3' 'pyarrow<19' 'pyparsing<3.3') --no-header --no-annotate pyproject.toml -o requirements.oldest
+	out/lock/bin/uv pip compile --quiet --resolution lowest-direct --python-version 3.11 $(EXTRAS) --constraints tests/oldest-constraints.txt --no-header --no-annotate pyproject.toml -o requirements.oldest
 
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) out docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

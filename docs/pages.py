@@ -72,6 +72,8 @@ def measured_page(text: str, directory: Path) -> str:
 
     def table(found: re.Match[str]) -> str:
         result = json.loads((directory / f"{found[1]}.json").read_text())
+        if "pythons" in result:
+            return "\n".join([found[0].split("\n")[0], "", *_pythons(result["pythons"])])
         lines = ["| what | measured | wanted | name |", "|---|---:|---|---|"]
         for name, value in result["ratios"].items():
             said = words[found[1]][name]
@@ -92,6 +94,27 @@ def _number(value: float) -> str:
         return f"{value:,.0f}"
     digits = max(2 - int(f"{abs(value):e}".partition("e")[2]), 0)
     return f"{value:.{digits}f}"
+
+
+def _pythons(tried: dict[str, dict[str, Any]]) -> list[str]:
+    """Return a table of what tests/pythons.py has found."""
+    sets = list(dict.fromkeys(kind for row in tried.values() for kind in row))
+    return [
+        f"| | {' | '.join(f'Python {version}' for version in tried)} |",
+        f"|---|{'---|' * len(tried)}",
+        *(
+            f"| {kind} | {' | '.join(_tried(row.get(kind)) for row in tried.values())} |"
+            for kind in sets
+        ),
+    ]
+
+
+def _tried(cell: dict[str, Any] | None) -> str:
+    if cell is None or "problem" in cell:
+        return "not tried" if cell is None else cell["problem"]
+    failed = len(cell["failed"])
+    passes = f"{failed} of {cell['passed'] + failed} tests fail" if failed else "passes"
+    return f"{passes}: coffea {cell['versions']['coffea']}, NumPy {cell['versions']['numpy']}"
 
 
 if __name__ == "__main__":
