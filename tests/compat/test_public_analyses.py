@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import os
 import pickle
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
@@ -106,7 +108,7 @@ def test_agc_measures_its_chunks_and_their_processing_apart(nano: Path, compare:
         output, metrics = run(chunks, processor_instance=Selection())
         return unordered(output), metrics["entries"], metrics["chunks"]
 
-    compare(script, LOCAL)
+    compare(script, BOTH)
 
 
 def test_wrcoffea_gives_a_generator_and_finds_the_file_in_the_error(
@@ -249,3 +251,35 @@ def test_pocketcoffea_restarts_the_facilitys_workers(
     assert sum(chunk.origin_bytes for chunk in record.chunks) == 0
     assert before
     assert all(facility.run(lambda dask_worker: dask_worker.named).values())
+
+
+def restarted(client: distributed.Client, before: set[int]) -> set[int]:
+    """Return the process ids of two workers that are none of those before, once they are there."""
+    for _ in range(1200):
+        with suppress(OSError, TimeoutError):
+            found = set(client.run(os.getpid, on_error="ignore").values())
+            if len(found) == 2 and not found & before:
+                return found
+        time.sleep(0.1)
+    raise AssertionError("the workers were not restarted")
+
+
+@pytest.mark.slow
+def test_pocketcoffea_installs_packages_on_the_facilitys_workers(
+    nano: Path, facility: distributed.Client
+) -> None:
+    """With Dask's own plugin, which runs pip there and starts the workers anew."""
+    theirs = runner(coffea, coffea.IterativeExecutor(status=False))
+    expected = unordered(theirs(two_datasets(nano), Selection()))
+    run = runner(compat, coffea.DaskExecutor(client=facility, status=False))
+    assert equal(unordered(run(two_datasets(nano), Selection())), expected)
+    facility.run(store_pending)  # it may be slow
+    before = set(facility.run(os.getpid).values())
+    # It is there, so that nothing is fetched.
+    there = distributed.PipInstall(["numpy"], pip_options=["--no-index"], restart_workers=True)
+    facility.register_plugin(there)
+    restarted(facility, before)
+    assert equal(unordered(run(two_datasets(nano), Selection())), expected)
+    record = run.run_record
+    assert all(chunk.causes.keys() <= {"hit"} and chunk.owner for chunk in record.chunks)
+    assert sum(chunk.origin_bytes for chunk in record.chunks) == 0
