@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from distributed import Scheduler, SchedulerPlugin, SpecCluster
@@ -25,6 +27,18 @@ from hepcache.upstream.distributed import (
 )
 
 
+@pytest.fixture
+def scheduler() -> Iterator[Scheduler]:
+    """Return a scheduler that is not started; since Python 3.12 it wants a loop to be there."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    scheduler = Scheduler(dashboard=False, host="127.0.0.1", port=0)
+    yield scheduler
+    loop.run_until_complete(scheduler.close())
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
 def test_the_scheduler_asks_one_method_for_costs() -> None:
     assert "self.get_comm_cost(ts, ws)" in inspect.getsource(Scheduler.worker_objective)
     for method in (WorkStealing.balance, WorkStealing.stealing_objective):
@@ -43,8 +57,9 @@ def test_plugin_hooks_keep_their_arguments() -> None:
         assert expected <= set(inspect.signature(getattr(SchedulerPlugin, name)).parameters)
 
 
-def test_work_stealing_is_an_extension_with_the_protocol_that_is_used() -> None:
-    scheduler = Scheduler(dashboard=False, host="127.0.0.1", port=0)
+def test_work_stealing_is_an_extension_with_the_protocol_that_is_used(
+    scheduler: Scheduler,
+) -> None:
     extension = scheduler.extensions["stealing"]
     assert isinstance(extension, WorkStealing)
     assert extension.in_flight == {}
@@ -76,8 +91,7 @@ def test_the_cost_of_a_task_on_a_worker_is_asked_where_a_worker_is_chosen() -> N
     assert "self.get_comm_cost(ts, ws)" in inspect.getsource(Scheduler.worker_objective)
 
 
-def test_topics_are_forgotten_by_name() -> None:
-    scheduler = Scheduler(dashboard=False, host="127.0.0.1", port=0)
+def test_topics_are_forgotten_by_name(scheduler: Scheduler) -> None:
     scheduler.log_event("hepcache-client", {"run": "0a"})
     assert len(scheduler.get_events("hepcache-client")) == 1
     forget_topic(scheduler, "hepcache-client")
