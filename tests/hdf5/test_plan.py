@@ -118,7 +118,7 @@ def test_a_flat_file_with_keys(inputs: list[Path], tmp_path: Path, empty_as_scal
         assert file["rec.empty/evt.seq"].shape == (() if empty_as_scalars else (0,))
     assert check_keys(out)
     assert not [check for check in check_keys(out) if check.problem]
-    assert verify(out, inputs) == {}
+    assert verify(out, inputs, jobs=1) == {}
 
 
 def test_keys_without_any_event_as_scalars(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_keys_without_any_event_as_scalars(tmp_path: Path) -> None:
     concatenate([empty], joined, TableOptions(key="evt", counts=True), jobs=1)
     rechunk(joined, out, TableOptions(empty_as_scalars=True), jobs=1)
     assert [check.problem for check in check_keys(out)] == [""] * 4
-    assert verify(out, [empty]) == {}
+    assert verify(out, [empty], jobs=1) == {}
 
 
 def test_a_key_that_is_a_scalar_beside_rows_is_wrong(inputs: list[Path], tmp_path: Path) -> None:
