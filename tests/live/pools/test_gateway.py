@@ -60,7 +60,7 @@ def address(packages: Path, tmp_path: Path) -> Iterator[str]:
     """Return the address of a gateway that is configured as the page says."""
     page = (ROOT / "docs/pools.md").read_text()
     (recipe,) = re.findall(r"^```py\n(c\..*?)^```", page, re.DOTALL | re.MULTILINE)
-    recipe = recipe.replace('"dask", ', f'"{sys.executable}", "-m", "dask", ')
+    recipe = recipe.replace('"dask",', f'"{sys.executable}", "-m", "dask",')
     recipe = recipe.replace("/ssd/hepcache", f"{tmp_path}/ssd")
     backend = "dask_gateway_server.backends.local.UnsafeLocalBackend"
     config = tmp_path / "config.py"
