@@ -9,6 +9,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import dask.config
+import distributed  # noqa: F401 - what it sets for its workers
 import hypothesis
 import pytest
 from tests.distribution import Scheduling, order
@@ -75,11 +76,10 @@ def _forked_workers() -> Iterator[None]:
     They have the environment that is here now: a test whose workers need another one sets
     ``spawn``. What users start, commands and scripts, is tested as it is.
     """
-    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     forkserver.set_forkserver_preload(_IMPORTED)
     with pytest.MonkeyPatch.context() as patch:
-        for name, threads in one_thread.items():
-            patch.setenv(name, threads)
+        for name, value in dask.config.get("distributed.nanny.pre-spawn-environ").items():
+            patch.setenv(name, str(value))
         forkserver.ensure_running()
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         yield

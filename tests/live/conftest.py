@@ -37,13 +37,16 @@ def install_packages(*packages: str, needs: str) -> None:
     install = ["install", "-y", "--no-install-recommends", *packages]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with _alone("apt"):
+        # What was broken off would be in the way of all others.
+        subprocess.run(["dpkg", "--configure", "-a"], env=environment, check=False,
+                       capture_output=True)  # fmt: skip
         # The lists are read anew only where they name no such package, or an old one.
         for command in (install, ["update"], install):
             if shutil.which(needs):
                 return
             done = subprocess.run(
-                ["apt-get", "-qq", *command], env=environment, capture_output=True, text=True,
-                timeout=600, check=False,
+                ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *command],
+                env=environment, capture_output=True, text=True, timeout=600, check=False,
             )  # fmt: skip
         if not shutil.which(needs):
             unable(f"apt-get install {' '.join(packages)} failed: {done.stderr[-400:]}")
@@ -139,6 +142,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.live)
+            if item.get_closest_marker("timeout") is None:
+                # Another room may be installing what it needs just now.
+                item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(autouse=True, scope="session")
