@@ -43,7 +43,10 @@ echo "=== rpm"; inside rpm -qa --qf '%{NAME}\n'
 echo "=== labels"
 inside matchpathcon -n /var/cache/fscache /ssd/fscache /ssd/fscache/cache/x /ssd /ssd/hepcache \
     /ssd/hepcache/alice/columns /usr/local/libexec/hepcache/hepcache-metrics
+inside /usr/local/libexec/hepcache/hepcache-labels set # what is there already is no obstacle
 echo "=== local"; inside semanage export
+inside /usr/local/libexec/hepcache/hepcache-labels remove
+echo "=== removed"; inside semanage fcontext -l -C
 echo "=== firewall"; inside firewall-offline-cmd --check-config
 inside firewall-offline-cmd --zone=hepcache --list-all
 echo "=== cachefilesd"; inside cat /etc/cachefilesd.conf

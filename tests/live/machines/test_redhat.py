@@ -140,6 +140,7 @@ def test_caches_have_the_labels_of_their_models(said: str) -> None:
     assert users == "<<none>>"  # what they make keeps the label that it is made with
     assert ":bin_t:" in script
     assert any("use_nfs_home_dirs" in line for line in part(said, "local"))
+    assert "/ssd" not in "".join(part(said, "removed"))
     assert "secctx system_u:system_r:cachefiles_kernel_t:s0" in part(said, "cachefilesd")
 
 
