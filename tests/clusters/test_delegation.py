@@ -1,4 +1,4 @@
-"""Tokens and proxies on their way into jobs; tests/live/condor lets a job have them."""
+"""Tokens and proxies on their way into jobs: what is submitted, and what a job makes of it."""
 
 from __future__ import annotations
 
