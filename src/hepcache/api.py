@@ -1,4 +1,4 @@
-"""One call that analyses a fileset on a cluster, and one that only warms its caches."""
+"""Analyse a fileset on a cluster with one call, or only warm its caches."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def analyse(
     Parameters
     ----------
     fileset
-        Whatever :func:`hepcache.fileset.load_fileset` reads.
+        Anything that :func:`hepcache.fileset.load_fileset` reads.
     processor
         A coffea processor, or a callable that takes the events.
     cluster
-        A cluster of hepcache's, or a client of one.
+        A cluster of hepcache, or a client of one.
     treename
-        Tree of files that name none.
+        Tree of files for which the fileset names none.
     schema
         coffea's schema; NanoAODSchema by default.
     chunksize, maxchunks, skipbadfiles
@@ -65,19 +65,19 @@ def analyse(
     trace
         As in coffea's Runner: finds the columns to fetch at once.
     remember
-        Note the columns, for ``hepcache cache warm --like last``.
+        Record the columns, for ``hepcache cache warm --like last``.
     divisible
         Cut the last long chunks, as :class:`~hepcache.Runner` does.
     failures, results
-        What to do about a chunk that fails, and whether results of chunks are
+        What happens if a chunk fails, and whether results of chunks are
         stored and reused, as for :class:`~hepcache.Runner`.
 
     Returns
     -------
     output
-        What the processor's chunks add up to, after ``postprocess``.
+        The sum of the processor's results, after ``postprocess``.
     record : RunRecord
-        What was done: chunks, hosts, bytes by source.
+        The record of the run: chunks, hosts, bytes by source.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def warm(
     status: bool = True,
     derived: DerivedMaker | None = None,
 ) -> RunRecord:
-    """Read columns onto the hosts that will be asked for them, and do nothing else.
+    """Read columns onto the hosts that will process them, and do nothing else.
 
     Parameters
     ----------
@@ -142,19 +142,19 @@ def warm(
     columns
         Names of columns, or patterns as in a shell, such as ``"Jet_*"``.
     derived
-        Makes derived columns too, as a run has used them; :func:`derived_maker` returns it.
+        Also makes the derived columns that a run used; :func:`derived_maker` returns it.
 
     Returns
     -------
     RunRecord
-        What was read, and what was there already; ``record.derived``: the same of derived
-        columns.
+        The columns that were read and those that were cached already; ``record.derived`` has
+        the same for derived columns.
 
     Raises
     ------
     ConfigurationError
         A name or a pattern matches no column of any file; the message names
-        what comes near.
+        similar ones.
     """
     files = load_fileset(fileset, treename=treename)
     chosen = choose_columns(files, columns, skipbadfiles=bool(skipbadfiles), status=status)
@@ -178,19 +178,19 @@ def warm(
 
 
 def derived_maker() -> DerivedMaker | None:
-    """Return what makes the derived columns that the last run used, for :func:`warm`.
+    """Return a maker of the derived columns that the last run used, for :func:`warm`.
 
     Returns
     -------
     DerivedMaker or None
-        ``None`` where no run is remembered, or the last one used no derived column.
+        ``None`` if no run was recorded, or the last one used no derived column.
 
     Raises
     ------
     CatalogueError
         The catalogue can't be read.
     CacheDirectoryError
-        Others could reach into the directory beside it where the calls are kept.
+        Others could access the directory beside it that stores the calls.
     """
     with Catalogue.from_settings() as catalogue:
         last = last_run(catalogue)
@@ -206,7 +206,7 @@ def choose_columns(
     absent: Literal["raise", "skip"] = "raise",
     status: bool = True,
 ) -> list[str]:
-    """Return the columns that patterns mean in a fileset.
+    """Return the columns of a fileset that match patterns.
 
     Parameters
     ----------
@@ -215,12 +215,12 @@ def choose_columns(
     patterns
         Names of columns, or patterns as in a shell, such as ``"Jet_*"``.
     absent
-        What to do about a pattern that matches no column of any file.
+        What happens if a pattern matches no column of any file.
 
     Raises
     ------
     ConfigurationError
-        A pattern matches nothing; the message names what comes near.
+        A pattern matches nothing; the message names similar columns.
     """
     files = load_fileset(fileset, treename=treename)
     on_bad: Literal["raise", "skip"] = "skip" if skipbadfiles else "raise"

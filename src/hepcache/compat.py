@@ -1,51 +1,51 @@
-"""``coffea.processor`` with hepcache below it: change the import of a script, and nothing else.
+"""``coffea.processor`` on top of hepcache: change only the import of a script.
 
 .. code-block:: diff
 
     -from coffea import processor
     +from hepcache import compat as processor
 
-or, of single names,
+or, for single names,
 
 .. code-block:: diff
 
     -from coffea.processor import DaskExecutor, Runner
     +from hepcache.compat import DaskExecutor, Runner
 
-:class:`Runner` and :class:`DaskExecutor` are hepcache's, and attach hepcache to the client's
+:class:`Runner` and :class:`DaskExecutor` are hepcache's. They attach hepcache to the client's
 cluster when it is first used; the workers need hepcache installed. After ``client.restart()``
-caches and placement come back by themselves. Every other name is coffea's own.
+caches and placement are set up again automatically. Every other name is coffea's own.
 
-The calls of coffea 0.7 and of every release since are taken: ``run(fileset, "Events", processor)``
-in any order, ``run_uproot_job(fileset, "Events", processor, iterative_executor, executor_args)``
-with ``futures_executor`` and ``dask_executor`` too, and numbers for True and False.
+The calls of coffea 0.7 and of every release since work: ``run(fileset, "Events", processor)``
+in any order, ``run_uproot_job(fileset, "Events", processor, iterative_executor, executor_args)``,
+also with ``futures_executor`` and ``dask_executor``, and numbers for True and False.
 
 Notes
 -----
-What a script may notice:
+A script may notice these differences:
 
 - Bad files raise :class:`~hepcache.errors.BadFileError`, which names all of them at once and
-  is of coffea's type, too. ``skipbadfiles`` skips what it skips in coffea; files and chunks
-  that were skipped are in ``run.run_record.skipped``.
+  also has coffea's type. ``skipbadfiles`` skips the same files as in coffea;
+  ``run.run_record.skipped`` lists the skipped files and chunks.
 - A processor that fails raises :class:`~hepcache.errors.ChunkError`, which says where; its own
   exception is the cause.
-- Chunks end at segment boundaries where ``chunksize`` allows; every event is in exactly one.
+- Chunks end at segment boundaries if ``chunksize`` allows it; every event is in exactly one.
   With ``align_clusters`` they are coffea's.
-- An executor without a client uses the current one; without any there is an error, where coffea
-  starts a cluster.
+- An executor without a client uses the current one. If there is none, it raises an error, while
+  coffea starts a cluster.
 - A cluster's results are added up in the order in which they end; local executors
   keep coffea's order.
 - Options that choose where coffea looks for files or sends tasks (``metadata_cache``,
-  ``worker_affinity``) have nothing to do: the catalogue and the placement do both. Nor have
-  options of a Runner that coffea has no more (``mmap``, ``dynamic_chunksize``): a warning says
-  so.
-- ``factory.file_handle`` opens the file when it is read from, because a chunk that is cached
-  does not.
-- ``metrics["bytesread"]`` counts bytes of the origin only; ``metrics["cachebytes"]`` counts what
-  came from the caches.
-- ``format="parquet"``: chunks in which integers are missing fail, of which coffea makes other
-  numbers. Files that are not named as parquet files take coffea's own way, without the cache, as
-  dataframes do.
+  ``worker_affinity``) have no effect: the catalogue and the placement do both. Options of a
+  Runner that coffea has removed (``mmap``, ``dynamic_chunksize``) have no effect either, and
+  cause a warning.
+- ``factory.file_handle`` opens the file only when it is read from, because a cached chunk doesn't
+  open it.
+- ``metrics["bytesread"]`` counts bytes of the origin only; ``metrics["cachebytes"]`` counts bytes
+  of the caches.
+- ``format="parquet"``: chunks in which integers are missing fail; coffea returns meaningless
+  numbers for them. Files without a parquet suffix, and dataframes, use coffea's own reader,
+  without the cache.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class DaskExecutor(Executor):
 
 
 class Runner(process.Runner):
-    """hepcache's Runner, called as any release of coffea since 0.7 is called.
+    """hepcache's Runner, which accepts the calls of any release of coffea since 0.7.
 
-    ``executor`` and ``**options``: as for :class:`hepcache.Runner`; numbers stand for True and
+    ``executor`` and ``**options``: as for :class:`hepcache.Runner`; numbers can replace True and
     False.
     """
 
@@ -127,15 +127,15 @@ class Runner(process.Runner):
         return super().__call__(fileset, **_named(given, options))
 
     def run(self, fileset: Any, *given: Any, **options: Any) -> Any:
-        """Run a processor over a fileset or over chunks; it is called as the Runner itself is."""
+        """Run a processor over a fileset or over chunks, with the arguments of the Runner."""
         return super().run(fileset, **_named(given, options))
 
     def submit(self, fileset: Any, *given: Any, **options: Any) -> RunHandle:
-        """Begin a run on a cluster, and return at once; it is called as the Runner itself is."""
+        """Begin a run on a cluster, with the arguments of the Runner, and return at once."""
         return super().submit(fileset, **_named(given, options))
 
     def preprocess(self, fileset: Any, *given: Any, **options: Any) -> Iterator[WorkItem]:
-        """Return the chunks of a fileset; the tree's name may come by position."""
+        """Return the chunks of a fileset; the tree's name may be a positional argument."""
         names = ("treename", "uproot_options")
         return super().preprocess(fileset, **_by_name(names, given, options))
 
@@ -184,7 +184,7 @@ def run_uproot_job(
     dynamic_chunksize: Any = None,
     format: str = "root",  # noqa: A002 - coffea's name
 ) -> Any:
-    """Run a processor over a fileset, as coffea 0.7 did it.
+    """Run a processor over a fileset, as in coffea 0.7.
 
     Parameters
     ----------
@@ -194,11 +194,11 @@ def run_uproot_job(
         An executor's class, such as ``iterative_executor``, or an executor.
     executor_args
         Options of the executor, and of the Runner, such as ``schema`` and ``savemetrics``; it
-        stays as it is. Without a schema it is BaseSchema, as it was.
+        is not changed. The default schema is BaseSchema, as in coffea 0.7.
     pre_args
         Options of ``pre_executor``.
     dynamic_chunksize
-        Left out.
+        Ignored.
 
     Returns
     -------
@@ -222,7 +222,7 @@ def run_uproot_job(
 
 
 def run_parquet_job(*arguments: Any, **options: Any) -> Any:
-    """Run a processor over parquet files; otherwise as :func:`run_uproot_job`."""
+    """Run a processor over parquet files; otherwise like :func:`run_uproot_job`."""
     return run_uproot_job(*arguments, **{**options, "format": "parquet"})
 
 

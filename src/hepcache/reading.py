@@ -1,4 +1,4 @@
-"""Columns and events of files without a Runner or a cluster, from this host's cache."""
+"""Read columns and events through this host's cache, without a Runner or a cluster."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def arrays(
     tree: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> ak.Array:
-    """Return columns of a file, from this host's cache or into it.
+    """Return columns of a file, through this host's cache.
 
     Parameters
     ----------
     path
-        A file or URL, with or without ``:tree`` behind it.
+        A file or URL, with or without ``:tree`` after it.
     columns
         Names of columns, or patterns as in a shell, such as ``"Jet_*"``; all
         of them by default.
@@ -49,7 +49,7 @@ def arrays(
         Entries, as in ``uproot``: ``stop`` excluded, the tree's end by default;
         negative ones count from the end.
     tree
-        Name of the tree, if it is not behind the path; by default the only
+        Name of the tree, if it is not part of the path; by default the only
         one, or ``Events``.
     options
         Options for ``uproot.open``.
@@ -57,22 +57,22 @@ def arrays(
     Returns
     -------
     awkward.Array
-        Of shape ``(n_entries,)``, with a field for each column: what
+        Of shape ``(n_entries,)``, with a field for each column, as
         ``uproot``'s ``tree.arrays(columns, entry_start=start, entry_stop=stop)``
-        gives. Buffers are read-only.
+        returns it. Buffers are read-only.
 
     Raises
     ------
     BadFileError
         The file is missing, damaged, or has no such tree.
     ConfigurationError
-        A name or pattern matches no column; the message names what comes near.
+        A name or pattern matches no column; the message names similar ones.
     OriginError
         A column is not in the cache, and the origin can't be read.
 
     Notes
     -----
-    Threads may call it at once. A crash loses at most what was not stored yet.
+    Several threads may call it at once. A crash loses at most columns that were not stored yet.
 
     Examples
     --------
@@ -92,25 +92,25 @@ def iterate(
     tree: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[ak.Array]:
-    """Yield columns of files in steps, from this host's cache or into it.
+    """Yield columns of files in steps, through this host's cache.
 
     Parameters
     ----------
     files
-        Whatever :func:`hepcache.load_fileset` reads.
+        Anything that :func:`hepcache.load_fileset` reads.
     columns, options
         As for :func:`arrays`.
     step_size
-        About how many entries a step has, as coffea's ``chunksize``; steps
-        end where segments of the cache do, where that is possible.
+        Approximate number of entries of a step, as coffea's ``chunksize``; if
+        possible, steps end where segments of the cache end.
     tree
-        Name of the tree in files that name none.
+        Name of the tree in files for which none is named.
 
     Yields
     ------
     awkward.Array
-        As :func:`arrays` returns it; each entry once, in order. The metadata
-        ``dataset``, ``path``, ``start`` and ``stop`` are in its ``attrs``.
+        As :func:`arrays` returns it; each entry once, in order. Its ``attrs``
+        have the metadata ``dataset``, ``path``, ``start`` and ``stop``.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def events(
     metadata: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> ak.Array:
-    """Return the events of a file as a processor gets them, from this host's cache or into it.
+    """Return the events of a file as a processor gets them, through this host's cache.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def events(
     columns
         Columns to fetch at once; all others are read when they are used.
     metadata
-        What ``events.metadata`` has beside coffea's own.
+        Entries of ``events.metadata`` in addition to coffea's own.
 
     Returns
     -------
