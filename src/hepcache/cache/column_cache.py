@@ -46,29 +46,29 @@ class ColumnCache:
     directory
         The cache directory, private to the user.
     capacity_bytes, capacity_fraction
-        Short for these two of ``limits``, where nothing else is limited.
+        Shorthand for these two fields of ``limits``, if nothing else is limited.
     limits
-        How much space the cache may take.
+        How much space the cache may use.
     codec
-        How columns are kept: ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``
-        for what costs least, measured column by column.
+        How columns are stored: ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``
+        for the cheapest, measured column by column.
     memory_bytes
-        How much of what it has read each process holds on to as memory of its own.
+        How many bytes of the columns that it has read each process keeps in its memory.
     group
         Whether the directory is shared by the members of a Unix group.
 
     Raises
     ------
     CacheDirectoryError
-        The directory is another user's, or others could write in it.
+        The directory belongs to another user, or others could write in it.
     ConfigurationError
         An option is out of range, or contradicts another.
 
     Notes
     -----
-    Safe to use from any number of threads and processes at once. A crash at
-    any point leaves at worst a temporary file. Whatever goes wrong on the
-    volume is a counted miss: no method but the constructor raises for it.
+    Any number of threads and processes can use it at once. A crash at
+    any point leaves at worst a temporary file. An error of the volume is
+    counted as a miss; only the constructor raises for it.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ColumnCache:
         Parameters
         ----------
         group
-            Whether to open the group's cache instead of one's own.
+            Whether to open the group's cache instead of the user's own.
 
         Raises
         ------
@@ -136,30 +136,30 @@ class ColumnCache:
         Returns
         -------
         Entry or None
-            Read-only arrays; those of a raw column lie in a memory map and
-            nothing was copied.
+            Read-only arrays; those of a raw column are in a memory map and
+            were not copied.
         Cause
-            ``"hit"``, or why there is none.
+            ``"hit"``, or the cause of the miss.
         """
         entry, cause = self._look(key)
         self.counters.asked(cause, entry.nbytes if entry else 0)
         return entry, cause
 
     def put(self, key: ColumnKey, entry: Entry, cause: Cause = "miss") -> bool:
-        """Store a column of a segment, in place of what is there.
+        """Store a column of a segment, and replace a stored one.
 
         Parameters
         ----------
         key, entry
             The column.
         cause
-            Why it was not there.
+            Why it was not cached.
 
         Returns
         -------
         bool
-            ``False`` when it is not stored: no space, too large, a type that
-            has no place in the format, or the volume failed.
+            ``False`` if it is not stored: no space, too large, a type that
+            the format can't store, or the volume failed.
         """
         nbytes = self._column_writer.store(key, entry, cause)
         if nbytes is None:
@@ -176,7 +176,7 @@ class ColumnCache:
         since_ns: int | None = None,
         patient: bool = True,
     ) -> dict[ColumnKey, tuple[Entry, Cause]]:
-        """Return columns, reading at the origin only what no other thread or process reads.
+        """Return columns; read those at the origin that no other thread or process is reading.
 
         Parameters
         ----------
@@ -186,26 +186,26 @@ class ColumnCache:
             Called with the keys that are missing and that no other thread or
             process of this host is filling; returns an entry for each. Its
             arrays become read-only, are returned at once and are written
-            behind.
+            later.
         since_ns
-            When a run began here, as :meth:`run_began` tells. What was read at
-            the origin since then is no hit: it has the cause for which it was
-            missing, whichever process of the run has read it.
+            When a run began here, as :meth:`run_began` returns it. A column
+            that was read at the origin since then is no hit: it has the cause
+            for which it was missing, whichever process of the run has read it.
         patient
-            Whether to wait for a slow volume as long as it takes. Else what
-            finds no room among what waits to be written, for a second in all,
-            is returned but not kept.
+            Whether to wait for a slow volume as long as it takes. Otherwise
+            columns that can't be queued for writing within a second in all
+            are returned but not stored.
 
         Returns
         -------
         dict
-            Entry and cause for every key. Outside a run, who waited for
-            another's fill got it from the cache: a hit.
+            Entry and cause for every key. Outside a run, a thread that waited
+            for another thread's fill counts it as a hit.
 
         Raises
         ------
         Exception
-            Whatever ``produce`` raises; who waited then tries itself.
+            Any exception of ``produce``; threads that waited then try themselves.
         """
         results: dict[ColumnKey, tuple[Entry, Cause]] = {}
         absent: list[tuple[ColumnKey, Cause]] = []
@@ -248,29 +248,29 @@ class ColumnCache:
         return self._began[run]
 
     def add_totals(self, totals: Totals) -> None:
-        """Add to what all processes of the host have counted in this cache."""
+        """Add to the counts of this cache, which all processes of the host share."""
         self._access_log.add_totals(totals)
 
     def flush(self) -> None:
-        """Return when everything produced so far is written or refused."""
+        """Wait until everything produced so far is written or refused."""
         self._writer.flush()
         self._access_log.flush()
 
     def close(self) -> None:
-        """Write what is pending; arrays already given out stay valid."""
+        """Write pending columns; arrays that were returned stay valid."""
         atexit.unregister(self._at_exit)
         self.flush()
 
     def release_pages(self) -> None:
-        """Free the blocks of what this process holds though others evicted it; call it often."""
+        """Free the blocks of columns that this process maps and others evicted; call it often."""
         self._lookup.release_pages()
 
     def remove(self, stored: Iterable[StoredColumn]) -> tuple[int, int]:
-        """Remove columns as an eviction does; return how many went, and their bytes."""
+        """Remove columns as an eviction does; return their number, and their bytes."""
         return self._space.remove(stored)
 
     def discard(self, key: ColumnKey) -> bool:
-        """Remove one column; tell whether it was there."""
+        """Remove one column; return whether it was stored."""
         return self._space.discard(self.layout.column(key))
 
     def quarantine(self, path: str) -> None:
@@ -292,18 +292,18 @@ class ColumnCache:
         dict[tuple[str, str], dict[int, tuple[int, frozenset[str]]]],
         dict[tuple[str, str], dict[int, dict[str, float]]],
     ]:
-        """Return what :meth:`residency` does, and seconds that derived columns took to compute.
+        """Return :meth:`residency`, and the seconds that derived columns took to compute.
 
         These are by ``(uuid, tree)``, first entry of a segment, and name.
         """
         return self._residency.holdings()
 
     def has(self, key: ColumnKey) -> bool:
-        """Tell whether a column is stored or about to be, without looking at it."""
+        """Return whether a column is stored or about to be, without reading it."""
         return key in self._pending or os.path.exists(self.layout.column(key))  # noqa: PTH110
 
     def peek(self, key: ColumnKey) -> Entry | None:
-        """Return what is known of a stored column without its buffers; it counts as no use."""
+        """Return a stored column's description without its buffers; it does not count as a use."""
         pending = self._pending.get(key)
         if pending is not None:
             return replace(pending[0], buffers=())
@@ -316,15 +316,15 @@ class ColumnCache:
     def stored(self, key: ColumnKey, most: int | None = None) -> NDArray[np.uint8] | None:
         """Return a column as it is stored, for another host.
 
-        ``most``: bytes that it may have; ``None`` for any number. It returns ``None`` where it has
-        more, or isn't stored; it counts as no use.
+        ``most``: its maximum number of bytes; ``None`` for no limit. It returns ``None`` if the
+        column is larger or isn't stored; it does not count as a use.
         """
         return self._lookup.whole(self.layout.column(key), key_digest(key), most)
 
     def received(self, key: ColumnKey, data: Any) -> Entry | None:
-        """Return the column that another host has sent as it is stored there.
+        """Return the column that another host has sent, in the form in which it is stored there.
 
-        It returns ``None`` where that is anything else: damaged, or another column's.
+        It returns ``None`` if the data is damaged or belongs to another column.
         """
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
             return None
@@ -351,7 +351,7 @@ class ColumnCache:
         return names | waiting
 
     def holds(self, uuid: str, tag: str) -> bool:
-        """Tell whether any column of one content of a file is stored."""
+        """Return whether any column of one content of a file is stored."""
         return os.path.isdir(self.layout.file(uuid, tag))  # noqa: PTH112
 
     @property
@@ -360,11 +360,11 @@ class ColumnCache:
         return self._access_log.generation
 
     def blob_get(self, kind: str, name: str) -> bytes | None:
-        """Return small metadata, or ``None`` where there is none or it is damaged."""
+        """Return small metadata, or ``None`` if it is missing or damaged."""
         return read_blob(self.layout, kind, name)
 
     def blob_put(self, kind: str, name: str, data: bytes) -> bool:
-        """Store small metadata; ``False`` when the volume failed."""
+        """Store small metadata; return ``False`` if the volume failed."""
         try:
             self._column_writer.repair()
             write_blob(self.layout, kind, name, data)

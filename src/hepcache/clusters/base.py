@@ -35,7 +35,7 @@ def attach(client: Client) -> Client:
     Raises
     ------
     ConfigurationError
-        A setting is refused, here or on a worker.
+        A setting is invalid, here or on a worker.
     """
     plugin = PlacementPlugin(settings().lost_after_s)
     client.register_plugin(CachePlugin())
@@ -64,10 +64,10 @@ class HostCluster(LastingSpecCluster):
         return Client(self)
 
     def scale(self, *counts: Any, **named: Any) -> Any:
-        """Ask for so many workers in all, as Dask has it; returns at once.
+        """Ask for a total number of workers, as in Dask; return at once.
 
-        Where there are too many, those go first that have nothing to do, on the hosts whose
-        caches hold least.
+        If there are too many, idle workers on the hosts with the least cached data are closed
+        first.
         """
 
         async def in_order() -> None:

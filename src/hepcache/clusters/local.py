@@ -32,22 +32,22 @@ class LocalCluster(HostCluster):
     workers_per_host
         Worker processes of a host; they share its cache.
     threads_per_worker
-        Threads of a worker. Python code of a processor runs in one at a time.
+        Threads of a worker. Only one at a time runs Python code of a processor.
     cache_directory
-        Where the hosts' caches are, each in a directory of its own; by
+        Directory of the hosts' caches, with a subdirectory for each; by
         default ``local`` inside the configured cache directory.
     capacity
         Limit of one host's cache: bytes such as ``"10 GiB"``, or a percentage
         of the volume; by default the configured one.
     memory_limit
-        Memory of a worker, as Dask takes it.
+        Memory of a worker, as in Dask.
     origin_bandwidth
         Emulate one shared link of this many bytes/s, such as ``"20 MB/s"``,
         between all workers and their files.
     dashboard_address
-        Of Dask's dashboard: ``"127.0.0.1:0"`` for a free port of this machine only,
-        ``":8787"`` for all who can reach it; ``None`` for none, and then nor for
-        Dask's profiler, which nobody could look at.
+        Address of Dask's dashboard: ``"127.0.0.1:0"`` for a free port of this machine only,
+        ``":8787"`` for everybody who can reach it; ``None`` for no dashboard and no Dask
+        profiler.
 
     Examples
     --------
@@ -117,8 +117,8 @@ class LocalCluster(HostCluster):
         Parameters
         ----------
         host
-            Name of a host that was killed; it finds the cache that it had.
-            ``None`` starts a new one, with a cache of its own.
+            Name of a host that was killed; it uses its old cache again.
+            ``None`` starts a new one, with a new cache.
 
         Raises
         ------
@@ -138,9 +138,9 @@ class LocalCluster(HostCluster):
         return host
 
     def new_worker_spec(self) -> dict[str, dict[str, Any]]:
-        """Return the next worker's name and what it is, of the first host that lacks one.
+        """Return name and specification of the next worker, on the first host that lacks one.
 
-        A host that was closed comes first, and finds the cache that it had.
+        A host that was closed comes first, and uses its old cache again.
         """
         for host in self.hosts:
             for name, spec in self._specs(host).items():
@@ -179,7 +179,7 @@ class LocalCluster(HostCluster):
         return {name: {"cls": _Nanny, "options": options} for name in names}
 
     def kill_host(self, host: str) -> list[int]:
-        """Kill all processes of a host at once, as a machine that fails; none is restarted.
+        """Kill all processes of a host at once, like a machine failure; none is restarted.
 
         Returns
         -------
@@ -197,7 +197,7 @@ class LocalCluster(HostCluster):
         return pids
 
     def clear_caches(self) -> None:
-        """Empty the caches of all hosts, and what their workers remember: a cold start."""
+        """Empty the caches of all hosts and the memory of their workers, for a cold start."""
         with self.client() as client:
             client.run(forget)
             for host in self.hosts:

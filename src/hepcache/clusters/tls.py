@@ -28,7 +28,7 @@ _SKEW = timedelta(hours=1)  # clocks of machines differ
 
 
 def make_certificates(name: str, *, valid: timedelta = timedelta(days=30)) -> Security:
-    """Make an authority, sign one certificate per role with it, and return all as Dask takes them.
+    """Make an authority, sign one certificate per role, and return them as Dask's ``Security``.
 
     The keys are of an elliptic curve (P-256), signed with SHA-256, and held in memory only.
     """

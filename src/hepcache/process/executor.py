@@ -178,34 +178,34 @@ class GivenOrCurrentClient:
 class Executor(DaskExecutor):
     """coffea's Dask executor with hepcache's placement and merging.
 
-    It takes what ``coffea.processor.DaskExecutor`` takes, and plugs into
-    coffea's own Runner as well as into hepcache's. Chunks go to the host that
+    It has the options of ``coffea.processor.DaskExecutor``, and works with
+    coffea's own Runner as well as with hepcache's. Chunks go to the host that
     holds their columns; partial results are merged as they complete, near
-    where they were made.
+    the worker that made them.
 
     Parameters
     ----------
     client
         Client of a cluster that hepcache made or was attached to. ``None``:
-        the client that is in force whenever it is asked for.
+        Dask's current client at the time of use.
     treereduction
-        Results taken by one merge.
+        Number of results per merge.
     history
-        What earlier runs of the same work took; hepcache's Runner sets it, and
-        finds a :class:`ClusterRun` in the result.
+        The durations of earlier runs of the same work; hepcache's Runner sets it,
+        and finds a :class:`ClusterRun` in the result.
     divisible
-        Whether the last chunks may be cut where that makes the run shorter, as
+        Whether the last chunks may be cut if that makes the run shorter, as
         in :class:`hepcache.Runner`.
     collects
         Exceptions of chunks that don't end the run; the Runner sets it.
     reuse
-        What stored results are known by; the Runner sets it.
+        The identity of stored results; the Runner sets it.
     user
-        Whose run it is, where one process runs for several users, who take turns on the
+        The user of the run, if one process runs for several users, who take turns on the
         cluster; ``None``: the setting ``hepcache.user``.
     watch
-        Called with what follows the run, when it begins; a handle sets it. Then
-        the results of each dataset are added up apart.
+        Called when the run begins, with an object that follows it; a handle sets
+        it. Then the results of each dataset are added up separately.
     """
 
     client: GivenOrCurrentClient = GivenOrCurrentClient()
@@ -353,7 +353,7 @@ def _stored(client: Client) -> tuple[int, int, int]:
 
 
 def client_in_force() -> Client | None:
-    """Return the client that is in force here, if there is one."""
+    """Return Dask's current client, if there is one."""
     try:
         return get_client()
     except ValueError:
@@ -361,7 +361,7 @@ def client_in_force() -> Client | None:
 
 
 def current_client() -> Client:
-    """Return the client that is in force here.
+    """Return Dask's current client.
 
     Raises ``ClusterError``: there is none.
     """

@@ -1,4 +1,4 @@
-"""hepcache's Runner: coffea's, reading through the cache and recording what it did."""
+"""hepcache's Runner: coffea's Runner, which reads through the cache and records each run."""
 
 from __future__ import annotations
 
@@ -121,58 +121,58 @@ _T = TypeVar("_T")
 class Runner(CoffeaRunner):
     """Run a coffea processor over a fileset, cycle after cycle, from the hosts' caches.
 
-    It takes what ``coffea.processor.Runner`` takes, or what
-    :func:`hepcache.load_fileset` returns, and returns what coffea's returns;
-    processors run unmodified.
+    It accepts the filesets of ``coffea.processor.Runner`` and those that
+    :func:`hepcache.load_fileset` returns, and returns the same output as
+    coffea's. Processors run unmodified.
 
     Parameters
     ----------
     executor
-        A ``hepcache.Executor``; coffea's ``DaskExecutor`` is taken as one,
+        A ``hepcache.Executor``. coffea's ``DaskExecutor`` is converted to one,
         with its client and options; coffea's local executors read through
-        this machine's cache; ``None`` stands for the current Dask client.
+        this machine's cache. With ``None``, the current Dask client is used.
     name
         Name of the run in its record.
     remember
-        Note the columns, and the calls that made derived ones, for
-        ``hepcache cache warm --like last``. Calls that hold credentials are
-        not noted.
+        Record the columns, and the calls that made derived ones, for
+        ``hepcache cache warm --like last``. Calls with credentials are
+        not recorded.
     divisible
-        Cut the last long chunks of a run on a cluster, so that no thread
-        trails at its end. How far they are cut depends on what earlier runs
-        took, so the entry ranges that the processor gets differ from run to
-        run: not for processors that name files by them, seed random numbers
-        by them, or otherwise do more than add up over events. Without it,
-        chunks depend on the file, the chunksize, ``align_clusters`` and the
-        setting ``hepcache.segment.entries``, and on nothing else.
+        Cut the last long chunks of a run on a cluster, so that all threads
+        end together. The cuts depend on the durations of earlier runs, so the
+        processor's entry ranges differ from run to run. Don't use it for
+        processors that name files or seed random numbers by entries, or do
+        anything else than add up over events. Without it, chunks depend only
+        on the file, the chunksize, ``align_clusters`` and the setting
+        ``hepcache.segment.entries``.
     failures
-        What to do about a chunk that fails, after all attempts, or a file that
-        can't be opened, with an exception that ``skipbadfiles`` doesn't name.
-        "raise" ends the run with that error. "collect" returns what the others
-        come to, warns with :class:`~hepcache.errors.IncompleteWarning`, and
-        lists what failed in ``run_record.failed``; :meth:`retry` processes only
-        that again.
+        What happens if a chunk fails, after all attempts, or a file can't be
+        opened, with an exception that ``skipbadfiles`` doesn't name.
+        "raise" ends the run with that error. "collect" returns the result of
+        the others, warns with :class:`~hepcache.errors.IncompleteWarning`, and
+        lists the failed chunks in ``run_record.failed``; :meth:`retry`
+        processes only these again.
     results
         "reuse" stores the results of chunks on the hosts that computed them,
-        and takes those that the same code has computed from the same events
-        before: a run that died goes on where it was, and the same run again
-        computes nothing. See :func:`hepcache.fingerprint` for what the same
-        code is.
+        and uses those that the same code has computed from the same events
+        before. So a run that died continues where it stopped, and repeating a
+        run computes nothing. :func:`hepcache.fingerprint` defines what counts
+        as the same code.
     notes
-        What else the settings of its records say, such as the command line.
+        More settings for its records, such as the command line.
     run_record
-        What the last run did; ``None`` before the first.
+        The record of the last run; ``None`` before the first.
     partial_run
-        What :meth:`retry` needs, where the last run's result lacks events.
+        The data that :meth:`retry` needs if the last run's result lacks events.
 
     Notes
     -----
-    Files are known from the catalogue after their first run, and looked at
-    again cheaply each time. Chunks are cut at segment boundaries where the
-    chunksize allows.
+    After their first run, files are known from the catalogue, and later runs
+    check them cheaply. Chunks are cut at segment boundaries if the chunksize
+    allows it.
 
-    A catalogue that can't be read or written, as on a full disk, is a warning:
-    the run opens all files itself, and is not remembered.
+    If the catalogue can't be read or written, for example on a full disk, the
+    run warns, opens all files itself, and is not recorded in the catalogue.
     """
 
     executor: ExecutorBase | None = None
@@ -481,22 +481,22 @@ class Runner(CoffeaRunner):
         reduce: Callable[[list[Mapping[str, Any]]], Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> Iterator[WorkItem]:
-        """Return the chunks of a fileset, which :meth:`run` takes; as in coffea.
+        """Return the chunks of a fileset, for :meth:`run`; as in coffea.
 
-        They know which files could not be opened, also where another Runner runs them.
+        They record which files could not be opened, even if another Runner runs them.
 
         Parameters
         ----------
         fileset, treename, options
             As for a call of the Runner.
         extract
-            Gets each ROOT file once, opened by uproot, and returns numbers,
-            texts and lists of them by name. The catalogue keeps them by the
-            file's content and the function's :func:`~hepcache.fingerprint`,
+            Function that gets each ROOT file once, opened by uproot, and returns
+            numbers, texts and lists of them by name. The catalogue stores them by
+            the file's content and the function's :func:`~hepcache.fingerprint`,
             and chunks of the file have them in ``events.metadata``.
         reduce
-            Gets what ``extract`` returned for each file of a dataset, and
-            returns what all chunks of the dataset are given in its place.
+            Function that gets the values of ``extract`` for each file of a
+            dataset, and returns the values for all chunks of the dataset.
 
         Returns
         -------
@@ -507,7 +507,7 @@ class Runner(CoffeaRunner):
         BadFileError
             Files can't be opened; all of them are named.
         ConfigurationError
-            What was extracted can't be stored, or has a name that coffea uses.
+            An extracted value can't be stored, or has a name that coffea uses.
         """
         if extract is None and reduce is not None:
             raise ConfigurationError("reduce", "None without extract", reduce)
@@ -636,18 +636,18 @@ class Runner(CoffeaRunner):
         Returns
         -------
         RunHandle
-            Says how far the run is, gives what its chunks come to so far, by
-            dataset too, cancels it, or waits for its result.
+            Gives the progress of the run and its partial result, also by
+            dataset, cancels it, or waits for its result.
 
         Raises
         ------
         ConfigurationError
-            The executor is none of a cluster.
+            The executor has no cluster.
 
         Notes
         -----
-        The results of each dataset are added up apart until the end, so the
-        workers hold as many results as there are datasets.
+        The results of each dataset are added up separately until the end, so the
+        workers hold one result per dataset.
         """
         if not isinstance(self.executor, Executor):
             raise ConfigurationError(
@@ -662,7 +662,7 @@ class Runner(CoffeaRunner):
         )
 
     def retry(self, record: RunRecord | None = None) -> Any:
-        """Process what the last run lacks, and nothing else, and complete its result.
+        """Process only the missing chunks of the last run, and complete its result.
 
         Parameters
         ----------
@@ -672,14 +672,14 @@ class Runner(CoffeaRunner):
         Returns
         -------
         output
-            What a run returns. Chunks that failed again are in
-            ``run_record`` again, which now tells of both runs together.
+            The output, as of a run. ``run_record`` now describes both runs
+            together, and lists chunks that failed again.
 
         Raises
         ------
         RetryError
-            The last run lacks nothing, or was another; or a file's content
-            changed since, so that the parts don't belong together.
+            The last run lacks nothing, or ``record`` is of another run; or a file's
+            content changed since, so that the parts don't belong together.
         """
         before = self.partial_run
         if before is None or record not in (None, before.record):
