@@ -3,13 +3,13 @@
 :func:`connect` opens a store. It follows the published model of HEPnOS: nested datasets,
 runs, subruns and events by number, products by label and type.
 
-Single items go through mappings::
+Single items are read and written through mappings::
 
     store = connect("file:///data/nova")
     event = store["nova/prod5"][43][56][25]
     event["rec_energy"] = np.array([1.5], "f4")
 
-Many events at once go by column, which is what to use where speed matters::
+If speed matters, read and write many events at once by column::
 
     subrun = store["nova/prod5"][43][56]
     subrun.ingest("slice", events, {"nhit": nhit, "energy": energy}, offsets)
@@ -18,7 +18,7 @@ Many events at once go by column, which is what to use where speed matters::
         table.events, table.array()  # uint64 numbers, and an awkward array of as many items
 
 :func:`ingest` fills a dataset from files; :meth:`Store.process` calls a function on all of its
-events in parallel; :func:`serve` keeps a store on the workers of a Dask cluster.
+events in parallel; :func:`serve` runs a store on the workers of a Dask cluster.
 """
 
 from __future__ import annotations

@@ -29,28 +29,28 @@ class _Shards(list[LocalShard]):
 
 
 def connect(url: str | Path, *, cache_bytes: int = 256 << 20) -> Store:
-    """Open an event store, made where it is missing.
+    """Open an event store; make it if it is missing.
 
     Parameters
     ----------
     url
-        - ``mem://``: in this process, gone with the store; ``mem://name`` is shared by all
-          that open the name in this process.
+        - ``mem://``: in this process, removed with the store; all callers that open
+          ``mem://name`` in this process share it.
         - ``file:///path`` or a plain path: embedded, in a directory of a local volume, for any
-          number of processes of this machine. ``?sync=false`` lets a power failure (not a
-          kill) take the last writes.
+          number of processes of this machine. With ``?sync=false`` a power failure (not a
+          kill) may lose the last writes.
         - ``tls://scheduler:port`` or ``tcp://...``: the service on the workers of a Dask
           cluster (``hepcache store serve``).
 
-        ``?shards=N`` sets how many shards a new store of the first two has: as many
-        processes can write at the same time. It stays as it is.
+        ``?shards=N`` sets the number of shards of a new store of the first two kinds: as
+        many processes can write at the same time. It can't be changed later.
     cache_bytes
         Capacity of the cache that :meth:`SubRun.prefetch` fills.
 
     Raises
     ------
     ConfigurationError
-        The URL has no meaning.
+        The URL is invalid.
     StoreError
         It can't be opened.
 

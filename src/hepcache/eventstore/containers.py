@@ -91,7 +91,7 @@ class NumberedContainer(MutableMapping[int, Child], Generic[Child]):
 
     @abstractmethod
     def at(self, number: int) -> Child:
-        """Return the handle of a child, without looking whether it exists."""
+        """Return the handle of a child, without checking whether it exists."""
 
     @abstractmethod
     def _page(
@@ -139,7 +139,7 @@ class NumberedContainer(MutableMapping[int, Child], Generic[Child]):
     ) -> Iterator[int]:
         """Iterate over the numbers with ``low <= number < high``, read page by page.
 
-        They ascend, or descend with ``reverse``; None has no upper bound.
+        They ascend, or descend with ``reverse``; None means no upper bound.
         """
         low = check_number(low, self._child_kind)
         if high is not None and high <= LARGEST_NUMBER:
@@ -155,11 +155,11 @@ class NumberedContainer(MutableMapping[int, Child], Generic[Child]):
                 low = page[-1] + 1
 
     def at_least(self, number: int) -> int | None:
-        """Return the first number that is not below the one given, or None."""
+        """Return the first number that is not below the given one, or None."""
         return next(iter(self._page(check_number(number, self._child_kind), None, 1)), None)
 
     def after(self, number: int) -> int | None:
-        """Return the first number above the one given, or None."""
+        """Return the first number above the given one, or None."""
         checked = check_number(number, self._child_kind)
         return None if checked == LARGEST_NUMBER else self.at_least(checked + 1)
 
@@ -199,7 +199,7 @@ class NumberedContainer(MutableMapping[int, Child], Generic[Child]):
 
 
 class KeyedContainer(NumberedContainer[Child]):
-    """A dataset or run, each child of which has a key of its own."""
+    """A dataset or run, whose children have keys of their own."""
 
     _database: bytes
 
@@ -224,8 +224,8 @@ class KeyedContainer(NumberedContainer[Child]):
     def create(self, number: int, *, exist_ok: bool = False, batch: Batch | None = None) -> Child:  # noqa: ARG002
         """Make a child and return it; an existing one is an error unless ``exist_ok``.
 
-        A batch is accepted for symmetry with events: containers are written at once, so that
-        no batch can be there without them.
+        A batch is accepted for symmetry with events. Containers are written at once, before any
+        batch.
         """
         item = PutItems(((self._key_of(number), b""),), lenient=exist_ok)
         try:
@@ -262,11 +262,11 @@ class Datasets(MutableMapping[str, "Dataset"]):
         return Dataset(self._store, found)
 
     def at_least(self, name: str) -> str | None:
-        """Return the first name that is not before the one given, or None."""
+        """Return the first name that is not before the given one, or None."""
         return self._first(self._key(name))
 
     def after(self, name: str) -> str | None:
-        """Return the first name after the one given, or None."""
+        """Return the first name after the given one, or None."""
         return self._first(self._key(name) + b"\0")
 
     def _first(self, low: bytes) -> str | None:
@@ -280,7 +280,7 @@ class Datasets(MutableMapping[str, "Dataset"]):
         return get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
 
     def create(self, name: str) -> Dataset:
-        """Return a dataset, made where missing."""
+        """Return a dataset; make it if it is missing."""
         key = self._key(name)
         item = PutItems(((key, uuid4().bytes),), lenient=True)
         self._store.apply(self._parent, [item])
@@ -336,7 +336,7 @@ class Dataset(KeyedContainer["Run"]):
 
     @property
     def url(self) -> str:
-        """The dataset's name in a fileset, in place of a file: coffea processors run over it."""
+        """The dataset's name in a fileset, instead of a file: coffea processors run over it."""
         return str(DatasetUrl(self.store.url, self.path))
 
     def __getitem__(self, number: Any) -> Any:
@@ -349,7 +349,7 @@ class Dataset(KeyedContainer["Run"]):
         return super().__getitem__(number)
 
     def at(self, number: int) -> Run:
-        """Return the handle of a run, without looking whether it exists."""
+        """Return the handle of a run, without checking whether it exists."""
         return Run(self.store, self.key + number_bytes(number, "run"))
 
     def clear_all(self) -> None:
@@ -368,7 +368,7 @@ class Dataset(KeyedContainer["Run"]):
     def events(self) -> Iterator[Event]:
         """Iterate over all events of all runs, in order, listed page by page.
 
-        Those of nested datasets are theirs. :meth:`Store.process` does it in parallel.
+        Events of nested datasets are not included. :meth:`Store.process` works in parallel.
         """
         for subrun in self.subruns():
             for number in subrun:
@@ -378,7 +378,7 @@ class Dataset(KeyedContainer["Run"]):
 def dataset_of(store: ShardedStore, path: str) -> Dataset:
     """Return the dataset of a path.
 
-    Raises ``MissingItemError``: there is none; the nearest names are given.
+    Raises ``MissingItemError``: there is none; the error lists the nearest names.
     """
     parts = split_path(path)
     whole = "/".join(parts)
@@ -408,7 +408,7 @@ class Run(KeyedContainer["SubRun"]):
         return int.from_bytes(self.key[16:24], "big")
 
     def at(self, number: int) -> SubRun:
-        """Return the handle of a subrun, without looking whether it exists."""
+        """Return the handle of a subrun, without checking whether it exists."""
         return SubRun(self.store, self.key + number_bytes(number, "subrun"))
 
 
@@ -432,7 +432,7 @@ class SubRun(NumberedContainer["Event"]):
         return int.from_bytes(self.key[16:24], "big")
 
     def at(self, number: int) -> Event:
-        """Return the handle of an event, without looking whether it exists."""
+        """Return the handle of an event, without checking whether it exists."""
         return Event(self, check_number(number, "event"))
 
     def _has(self, number: int) -> bool:
@@ -472,7 +472,7 @@ class SubRun(NumberedContainer["Event"]):
         return event
 
     def create_many(self, numbers: ArrayLike) -> None:
-        """Make events, shape ``(n_events,)``; existing ones are left as they are."""
+        """Make events, shape ``(n_events,)``; existing ones are not changed."""
         wanted = np.unique(np.asarray(numbers, np.uint64))
         self.store.apply(self.key, [AddEvents(self.key, wanted)])
 
@@ -500,13 +500,13 @@ class SubRun(NumberedContainer["Event"]):
     ) -> None:
         """Store one product for each of many events, from flat columns.
 
-        The events are added to the subrun where they are missing. Without a batch, events
-        and products are written as one.
+        Missing events are added to the subrun. Without a batch, events and products are
+        written atomically.
 
         Parameters
         ----------
         events
-            Event numbers, shape ``(n_events,)``, ascending and distinct. Where there is one
+            Event numbers, shape ``(n_events,)``, ascending and distinct. If you have one
             number per row, unordered or repeated, use :meth:`ingest_rows`.
         columns
             Name to flat column of all rows, shape ``(n_rows, ...)``: NumPy arrays, or awkward
@@ -523,7 +523,7 @@ class SubRun(NumberedContainer["Event"]):
         DuplicateItemError
             An event has such a product already; nothing is written.
         ConfigurationError, ProductTypeError
-            Arrays that don't fit together, or not the type.
+            The arrays don't fit together, or don't match the type.
 
         Examples
         --------
@@ -548,7 +548,7 @@ class SubRun(NumberedContainer["Event"]):
     ) -> None:
         """Store rows in any order, with the event number of each, shape ``(n_rows,)``.
 
-        As :meth:`ingest`; rows of one event are gathered in the order in which they stand.
+        As :meth:`ingest`; the rows of one event are collected, in their order.
         """
         self.write(label, Table.from_rows(schema, event_of_row, columns), overwrite, batch)
 
@@ -565,7 +565,7 @@ class SubRun(NumberedContainer["Event"]):
             batch.add(shard, operation)
 
     def write_many(self, tables: Mapping[str, Table], *, overwrite: bool = False) -> None:
-        """Store tables of several labels as one: after a crash all of it is there or nothing."""
+        """Store tables of several labels atomically: after a crash all are stored or none."""
         operations: list[Operation] = []
         for label, table in tables.items():
             operations += self._write_operations(label, table, overwrite)
@@ -591,7 +591,7 @@ class SubRun(NumberedContainer["Event"]):
         MissingItemError
             No event has a product of this label.
         ProductTypeError
-            There are several types, or not the one given.
+            There are several types, or the given one is missing.
         """
         name_bytes(label, "label")
         known = self.store.schemas(self.key, label)
@@ -618,14 +618,14 @@ class SubRun(NumberedContainer["Event"]):
     ) -> Table:
         """Return products of the events ``low <= number < high``, by column.
 
-        Only the columns asked for are read.
+        Only the requested columns are read.
 
         Parameters
         ----------
         columns
             Names of columns, None for all.
         low, high
-            Range of event numbers; None has no upper bound.
+            Range of event numbers; None means no upper bound.
         schema
             The type; None for the only one under this label.
 
@@ -653,8 +653,8 @@ class SubRun(NumberedContainer["Event"]):
     def ranges(self, size: int = 16384) -> Iterator[EventRange]:
         """Iterate over ranges of event numbers of at most ``size`` events, in order.
 
-        For :meth:`read`: the ranges don't overlap and hold every event. They are found page
-        by page, so that work can begin with the first.
+        For :meth:`read`: the ranges don't overlap and contain every event. They are listed page
+        by page, so work can begin with the first.
         """
         size = check_number(size, "size") or 1
         low, shard = 0, self.store.shard(self.key)
@@ -671,7 +671,7 @@ class SubRun(NumberedContainer["Event"]):
     def prefetch(self, labels: Sequence[str], low: int = 0, high: int | None = None) -> None:
         """Read products ahead into the store's product cache.
 
-        Afterwards ``subrun[number][label]`` takes them from memory.
+        Afterwards ``subrun[number][label]`` reads them from memory.
         """
         for label in labels:
             for schema in self.store.schemas(self.key, label):
@@ -699,8 +699,8 @@ class SubRun(NumberedContainer["Event"]):
 class Event(Products):
     """An event: products by label, or by ``(label, schema)``.
 
-    Storing a product creates the event in its subrun where it is missing, in the same step.
-    Iteration gives ``(label, schema)``. Without a schema a label stands for the only type
+    Storing a product creates the event in its subrun if it is missing, in the same step.
+    Iteration yields ``(label, schema)``. Without a schema a label stands for the only type
     stored under it.
     """
 
@@ -780,7 +780,7 @@ class Event(Products):
 
     @property
     def products(self) -> Event:
-        """The products by label and type, as other containers have them: the event itself."""
+        """The products by label and type, as in other containers: the event itself."""
         return self
 
     def __repr__(self) -> str:

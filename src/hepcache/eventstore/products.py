@@ -17,7 +17,7 @@ from hepcache.eventstore.values import decode, encode
 
 
 class Products(MutableMapping[Any, Any]):
-    """Products by label, or by ``(label, schema)``; iteration gives the latter."""
+    """Products by label, or by ``(label, schema)``; iteration yields the latter."""
 
     _where: str
 
@@ -59,17 +59,17 @@ class Products(MutableMapping[Any, Any]):
         value
             Bytes, a text, a number, a list of texts or numbers, a NumPy array, an awkward
             array or record, an Arrow table, batch or array, or a
-            :class:`~hepcache.eventstore.Ref`. Lists come back as NumPy arrays, numbers as
+            :class:`~hepcache.eventstore.Ref`. Lists are returned as NumPy arrays, numbers as
             NumPy scalars.
         schema
-            The type it must have; None takes the value's own.
+            The required type; None takes the value's own.
 
         Raises
         ------
         DuplicateItemError
-            A product of this label and type is there, and ``overwrite`` is not set.
+            A product of this label and type exists, and ``overwrite`` is not set.
         ProductTypeError
-            The value is not of the type.
+            The value does not have the type.
         """
         name_bytes(label, "label")
         found = schema_of(value)

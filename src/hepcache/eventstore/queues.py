@@ -1,4 +1,4 @@
-"""Queues of a store: values that any process puts in, each taken out by one."""
+"""Queues of a store: any process adds values, and one process takes each."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 class Queue:
     """A queue of values of one type, shared by all processes that open its store.
 
-    Values come out in the order in which they were put in, each once. It is true while it
-    exists, and can be sent to other processes unless the store is ``mem://``; safe to use from
-    several threads. It survives restarts; a value that was taken is gone, also if the process
-    that took it dies.
+    Values are taken in the order in which they were added, each once. A queue is true while it
+    exists, and can be sent to other processes unless the store is ``mem://``. Several threads can
+    use it. It survives restarts; a value that was taken is removed, even if the process that took
+    it dies.
 
     Made by ``store.queues.create(name, like)``, opened by ``store.queues[name]``.
 
@@ -50,16 +50,16 @@ class Queue:
         self._key = _key(name)
 
     def push(self, value: Any) -> None:
-        """Put a value in at the end.
+        """Add a value at the end.
 
         Raises
         ------
         ProductTypeError
-            It is of another type than the queue's values.
+            Its type differs from that of the queue's values.
         StoreError
             All producers have closed the queue.
         MissingItemError
-            The queue is not there any more.
+            The queue does not exist any more.
         """
         self.extend([value])
 
@@ -75,22 +75,22 @@ class Queue:
         self._store.apply(self._key, [PushValues(self._key, tuple(encoded))])
 
     def pop(self, wait_s: float | None = None) -> Any:
-        """Take the first value out; wait while there is none and a producer may put one in.
+        """Take the first value; wait while there is none and a producer may still add one.
 
         Parameters
         ----------
         wait_s
-            Seconds to wait at most; None has no limit.
+            Maximum number of seconds to wait; None means no limit.
 
         Returns
         -------
         Any
-            The value, or None when the queue is empty and all producers have closed it.
+            The value, or None if the queue is empty and all producers have closed it.
 
         Raises
         ------
         TimeoutError
-            There was none in time.
+            No value came in time.
         """
         until = None if wait_s is None else monotonic() + wait_s
         pause_s = _FIRST_PAUSE_S
@@ -117,7 +117,7 @@ class Queue:
             yield value
 
     def close(self) -> None:
-        """Say that one producer puts nothing more in."""
+        """Tell the queue that one producer adds no more values."""
         self._store.apply(self._key, [CloseQueue(self._key)])
 
     def __len__(self) -> int:
@@ -176,15 +176,15 @@ class Queues(Mapping[str, Queue]):
         Parameters
         ----------
         like
-            The type of its values: a :class:`Schema`, or a value such as will be put in.
+            The type of its values: a :class:`Schema`, or an example value.
         producers
-            How many times :meth:`Queue.close` is called until consumers need not wait for
+            Number of calls of :meth:`Queue.close` after which consumers don't wait for
             further values.
 
         Raises
         ------
         DuplicateItemError
-            There is one of this name.
+            A queue of this name exists already.
         """
         key = _key(name)
         schema = like if isinstance(like, Schema) else schema_of(like)

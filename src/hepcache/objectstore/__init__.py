@@ -1,8 +1,8 @@
-"""Named bytes in memory, local directories, S3 and its like, Ceph's RADOS, and DAOS.
+"""Named bytes in memory, local directories, S3 and similar services, Ceph's RADOS, and DAOS.
 
-A :class:`Store` is one place in such a service; :func:`open_store` opens the one that a
-URI names. What the objects mean is not known here: :mod:`hepcache.rntuple` keeps ntuples
-in them, and has the verbs for these.
+A :class:`Store` is one place in such a service; :func:`open_store` opens the store that a
+URI names. This package does not interpret the objects: :mod:`hepcache.rntuple` stores ntuples
+in them, and has the functions for ntuples.
 """
 
 from __future__ import annotations

@@ -37,19 +37,19 @@ class Pending(Protocol):
         """Return the ranges in the order of the requests, when all are there; called once."""
 
     def cancel(self) -> object:
-        """Give the ranges up: the result will not be asked for."""
+        """Cancel the reading; the result must not be requested any more."""
 
 
 @runtime_checkable
 class Store(Protocol):
-    """One place in an object store; an implementation inherits what it does not do better.
+    """One place in an object store.
 
-    All methods may be called from many threads at once. They raise an
-    :class:`~hepcache.errors.ObjectStoreError`: ``ObjectMissingError`` where
-    an object or its bucket does not exist, ``ObjectDamagedError`` where an
-    object ends before a range does, ``ObjectAccessError`` where credentials are
-    refused. Transient failures are tried again, with growing pauses, before
-    anything is raised.
+    Many threads may call all methods at once. They raise an
+    :class:`~hepcache.errors.ObjectStoreError`: ``ObjectMissingError`` if
+    an object or its bucket does not exist, ``ObjectDamagedError`` if an
+    object ends before a range does, ``ObjectAccessError`` if credentials are
+    refused. Transient failures are retried, with growing pauses, before
+    an error is raised.
 
     A store is one place inside a service: a prefix in a bucket, a pool or a
     directory. A name is relative to the URI: ``"12"`` is the object ``URI/12``,
@@ -61,30 +61,30 @@ class Store(Protocol):
     Attributes
     ----------
     uri
-        Where the store is, without its options: it may be shown to anybody.
+        The store's address without its options; it contains no secrets.
     limit
-        Bytes of the largest object that it takes.
+        Bytes of the largest object that it can store.
     """
 
     uri: str
     limit: int
 
     def put(self, name: str, data: Buffer) -> None:
-        """Store an object whole; one that has the name is replaced."""
+        """Store a whole object, and replace one with the same name."""
 
     def put_anchor(self, name: str, data: Buffer) -> None:
-        """Store a small object durably, so that a reader sees all of it or nothing.
+        """Store a small object durably and atomically: a reader sees all of it or nothing.
 
-        What was put before is stored when this returns.
+        Objects that were put before are stored when this returns.
         """
         self.put(name, data)
 
     def put_anchor_if(self, name: str, data: Buffer, expected: bytes | None) -> bool:
         """Store an object as :meth:`put_anchor` does, if it still has the bytes expected.
 
-        ``None`` stands for no object. Of many who expect the same, in any processes, one is told
-        True; the others change nothing. A store that can't decide that in one step compares
-        first.
+        ``None`` stands for no object. If several callers, in any processes, expect the same bytes,
+        one call returns True; the others change nothing. A store that can't do this in one step
+        compares first.
         """
         if self.content(name) != expected:
             return False
@@ -92,17 +92,17 @@ class Store(Protocol):
         return True
 
     def content(self, name: str) -> bytes | None:
-        """Return an object whole, ``None`` where it is missing."""
+        """Return a whole object, or ``None`` if it is missing."""
         try:
             return self.get(name)
         except ObjectMissingError:
             return None
 
     def get(self, name: str) -> bytes:
-        """Return an object whole."""
+        """Return a whole object."""
 
     def get_ranges(self, name: str, starts: Sequence[int], lengths: Sequence[int]) -> list[Buffer]:
-        """Return ranges of one object, each of exactly the length asked for."""
+        """Return ranges of one object, each of exactly the requested length."""
         ranges = zip(starts, lengths, strict=True)
         return list(
             self.begin([Request(name, start, length) for start, length in ranges]).result()
@@ -111,26 +111,26 @@ class Store(Protocol):
     def begin(
         self, requests: Sequence[Request], buffer: NDArray[np.uint8] | None = None, /
     ) -> Pending:
-        """Begin to read ranges of many objects, as far as that needs no waiting.
+        """Begin to read ranges of many objects, without waiting for them.
 
-        They are read a bounded number at a time; the first that fails ends the
+        A bounded number of them is read at a time; the first failure ends the
         others. The store may put them in ``buffer``, shape ``(n_bytes,)``, which is at
-        least as large as all of them. The thread that decodes the bytes is the
-        one that waits for them, so that no other has to be woken in between.
+        least as large as all of them. The thread that decodes the bytes also waits for
+        them, so no other thread has to be woken in between.
         """
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield name and bytes of objects, in no order.
 
-        ``""`` gives all that stands at the URI or below it; ``"cluster/"``
-        what stands below that, ``".pages/"`` what stands beside the URI.
+        ``""`` lists all objects at the URI or below it; ``"cluster/"`` those
+        below that name, ``".pages/"`` those beside the URI.
         """
 
     def delete(self, names: Sequence[str]) -> None:
         """Remove objects; names without an object are ignored."""
 
     def close(self) -> None:
-        """Close connections and handles, if there are any; the store can't be used any more."""
+        """Close connections and handles; afterwards the store can't be used."""
         return
 
 

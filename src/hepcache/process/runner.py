@@ -463,12 +463,12 @@ class Runner(CoffeaRunner):
     ) -> Any:
         """Run a processor over a fileset.
 
-        ``fileset``: what :func:`hepcache.load_fileset` returns, or whatever coffea's ``Runner``
-        takes.
-        ``treename``: tree of files that name none. In a :class:`~hepcache.fileset.Fileset` a
-        file's own tree comes first; otherwise it is as in coffea.
+        ``fileset``: a result of :func:`hepcache.load_fileset`, or anything that coffea's
+        ``Runner`` accepts.
+        ``treename``: tree of files for which none is named. In a
+        :class:`~hepcache.fileset.Fileset` a file's own tree comes first; otherwise as in coffea.
         ``**options``: ``uproot_options``, ``iteritems_options`` and ``trace``, as in coffea.
-        It returns what the processor's chunks add up to, after ``postprocess``.
+        It returns the sum of the processor's results, after ``postprocess``.
         """
         return super().__call__(fileset, processor_instance, treename=treename, **options)
 

@@ -94,7 +94,7 @@ class NamedWorkers(HostCluster, JobqueueCluster):
 
 
 class HTCondorCluster(NamedWorkers):
-    """Workers in an HTCondor pool that know their host and its cache.
+    """A Dask cluster whose workers are jobs of an HTCondor pool.
 
     The scheduler runs in this process, and places chunks on the hosts that
     hold their columns. A host is a machine of the pool.
@@ -106,34 +106,36 @@ class HTCondorCluster(NamedWorkers):
     cores, memory, disk, processes
         Of one job; one thread, 1.5 GB, 1 GB and one process by default.
     cache_directory
-        Where the machines keep their caches; by default as each one's own
-        configuration says (``/etc/dask/hepcache.yaml``). ``{user}`` stands for
+        The machines' cache directory; by default each machine's own
+        configuration sets it (``/etc/dask/hepcache.yaml``). ``{user}`` stands for
         the user's name.
     capacity
         Limit of a machine's cache, as ``hepcache.cache.capacity``.
     security
-        Dask's; by default certificates are made for this cluster alone and
-        all talk over TLS. ``False`` for none, on a network that is trusted.
+        Dask's ``Security``; by default hepcache makes certificates for this
+        cluster only, and all connections use TLS. ``False`` for none, on a
+        trusted network.
     shared_temp_directory
         A directory of yours that all machines see, for the workers'
         certificates; by default HTCondor carries them to the jobs, encrypted.
     environment
         More variables for the workers.
     delegation
-        Whether jobs get your bearer token and your X.509 proxy, by which origins let them in:
-        what ``BEARER_TOKEN_FILE`` and ``X509_USER_PROXY`` name, else ``bt_u$UID`` and
-        ``x509up_u$UID`` where programs leave them. A proxy is renewed in the jobs when it is
-        renewed here; a token is not, but ``job_extra_directives={"use_oauth_services": NAME}``
-        lets HTCondor keep one of its own fresh.
+        Whether jobs get your bearer token and your X.509 proxy, which origins require: the
+        files that ``BEARER_TOKEN_FILE`` and ``X509_USER_PROXY`` name, else ``bt_u$UID`` and
+        ``x509up_u$UID`` in their usual places. When you renew a proxy here, HTCondor renews it
+        in the jobs. It does not renew a token, but with
+        ``job_extra_directives={"use_oauth_services": NAME}`` it renews one of its own.
     scheduler_options
-        Dask's. The scheduler listens where the pool's collector is reached
-        from, and its dashboard on localhost; ``{"dashboard_address": ":8787"}``
-        opens that to everybody who can reach this machine.
+        Options of Dask's scheduler. By default the scheduler listens on the
+        address from which this machine reaches the pool's collector, and its
+        dashboard on localhost; ``{"dashboard_address": ":8787"}`` opens the
+        dashboard to everybody who can reach this machine.
     check_interval
-        How often the jobs are looked at: held, removed and lost ones are replaced.
+        Interval of checks that replace held, removed and lost jobs.
     **options
-        All else that ``dask_jobqueue.HTCondorCluster`` takes. Its own
-        configuration (``jobqueue.yaml``, section ``htcondor``) is respected.
+        All other options of ``dask_jobqueue.HTCondorCluster``. Its own
+        configuration (``jobqueue.yaml``, section ``htcondor``) is used too.
 
     Raises
     ------
@@ -219,25 +221,25 @@ class HTCondorCluster(NamedWorkers):
         memory: str | None = None,
         cores: int | None = None,
     ) -> Any:
-        """Ask for workers on whatever machines are free; returns at once.
+        """Ask for workers on any free machines; return at once.
 
         Parameters
         ----------
         n, jobs, memory, cores
-            How many, in all, as dask-jobqueue takes it.
+            The total, as in dask-jobqueue.
         """
         self._again()
         return super().scale(n, jobs=jobs, memory=memory, cores=cores)
 
     def scale_hosts(self, hosts: Mapping[str, int]) -> None:
-        """Ask for workers on machines by name; returns at once.
+        """Ask for workers on machines by name; return at once.
 
         Parameters
         ----------
         hosts
-            Machine, or a pattern of machines as in a shell, to the number of
-            jobs there. Earlier calls' jobs on a pattern are counted; those on
-            patterns that are not named stay as they are.
+            Number of jobs by machine, or by pattern of machines as in a shell.
+            Jobs that earlier calls put on a pattern are counted; those on
+            other patterns are not changed.
 
         Raises
         ------
@@ -254,19 +256,19 @@ class HTCondorCluster(NamedWorkers):
         self.correct()
 
     def wait_for_workers(self, n_workers: int, timeout: str | float = "5 minutes") -> None:
-        """Wait until workers have come.
+        """Wait until workers have joined.
 
         Parameters
         ----------
         n_workers
-            How many.
+            Number of workers.
         timeout
-            How long at most.
+            Maximum time.
 
         Raises
         ------
         ClusterError
-            They did not; the message says what became of the jobs.
+            Too few joined in time; the message says what happened to the jobs.
         """
         until = time.monotonic() + float(parse_timedelta(timeout))
         while len(self.scheduler_info["workers"]) < n_workers:
@@ -277,12 +279,12 @@ class HTCondorCluster(NamedWorkers):
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
-        """What has happened to jobs: held, removed, lost, refused; oldest first."""
+        """Jobs that were held, removed, lost or refused; oldest first."""
         return tuple(self._monitor.incidents)
 
     @property
     def dashboard_link(self) -> str:
-        """Where the dashboard is, as seen from this machine."""
+        """The dashboard's address, as seen from this machine."""
         link = str(super().dashboard_link)
         bound = str(self.scheduler_spec["options"]["dashboard_address"])
         if bound.startswith(("127.", "localhost:")):
@@ -291,7 +293,7 @@ class HTCondorCluster(NamedWorkers):
         return link
 
     def pool(self) -> Pool:
-        """Return a view of the pool: its machines, and this cluster's part in them.
+        """Return a view of the pool: its machines, and this cluster's workers on them.
 
         Raises
         ------

@@ -34,19 +34,19 @@ class Machine:
     Attributes
     ----------
     name
-        As HTCondor has it.
+        The machine's name in HTCondor.
     host
         Its name in the placement.
     slots, free
-        Threads that jobs can have in all, and now.
+        Threads for jobs in total, and free ones.
     memory_bytes, free_memory_bytes
-        Memory that jobs can have in all, and now.
+        Memory for jobs in total, and free memory.
     live
         Workers of the cluster that the scheduler knows.
     booked
-        Jobs of the cluster that run or start here and are no worker yet.
+        Jobs of the cluster that run or start here and have no worker yet.
     cached_bytes, capacity_bytes
-        Of its cache; ``None`` where the machine says nothing of one.
+        Of its cache; ``None`` if the machine advertises none.
     draining
         Whether it is about to leave.
     """
@@ -71,10 +71,10 @@ class Pool:
     Attributes
     ----------
     machines
-        By name.
+        The machines, by name.
     waiting
-        Jobs of the cluster that wait, by the pattern they are pinned to;
-        ``""`` for those that may go anywhere.
+        Jobs of the cluster that wait, by the pattern to which they are pinned;
+        ``""`` for those that may run anywhere.
     held
         Jobs of the cluster that are held: name of the worker to the reason.
     """
