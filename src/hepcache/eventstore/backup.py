@@ -40,12 +40,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a backup has, and what of it is new.
+    """The size of a backup, and of its new parts.
 
     Attributes
     ----------
     uri
-        Where it is.
+        The address of the backup.
     shards
         Shards of the store.
     items
@@ -53,7 +53,7 @@ class Backup:
     nbytes
         Bytes of all its parts.
     new_bytes
-        Bytes of the parts that were sent; the others are those of the backup before.
+        Bytes of the parts that were sent; the others belong to the previous backup too.
     """
 
     uri: str
@@ -66,20 +66,20 @@ class Backup:
 def back_up(store: Store, uri: str, *, progress: Progress | None = None) -> Backup:
     """Copy a store into an object store, while it is in use.
 
-    Each shard is copied as it is in one moment. What has not changed since the last backup at
-    this place is not sent again. The shards of a served store are sent by the servers that
-    hold them, so that these need access to the object store.
+    Each shard is copied as it is at one moment. Parts that have not changed since the last
+    backup at this place are not sent again. The servers of a served store send their shards
+    themselves, so they need access to the object store.
 
     Parameters
     ----------
     store
-        Of any kind.
+        A store of any kind.
     uri
-        A directory, ``s3://bucket/path``, ``rados://pool/path`` or what
-        :func:`hepcache.objectstore.open_store` takes. A served store takes no directory that
-        only this machine has.
+        A directory, ``s3://bucket/path``, ``rados://pool/path`` or any address for
+        :func:`hepcache.objectstore.open_store`. For a served store, a directory must not be
+        local to this machine.
     progress
-        Called with how many shards are copied, and how many there are.
+        Called with the number of copied shards, and the total.
 
     Returns
     -------
@@ -89,7 +89,8 @@ def back_up(store: Store, uri: str, *, progress: Progress | None = None) -> Back
     Raises
     ------
     StoreError
-        Another backup was made here meanwhile, or something else is here; what is here stays.
+        Another backup was made here meanwhile, or the place has other content, which is not
+        changed.
     ObjectStoreError
         The object store can't be written to; the last backup stays.
     """
@@ -131,18 +132,18 @@ def back_up(store: Store, uri: str, *, progress: Progress | None = None) -> Back
 
 
 def restore(uri: str, directory: str | Path, *, progress: Progress | None = None) -> Backup:
-    """Make a store of a backup, in a directory of a local volume.
+    """Restore a backup into a new store, in a directory of a local volume.
 
-    The directory appears when everything is there and its checksums are right.
+    The directory appears when everything is restored and its checksums are right.
 
     Parameters
     ----------
     uri
         As for :func:`back_up`.
     directory
-        Where the store shall be; it must not exist, or be empty.
+        Directory of the new store; it must be missing or empty.
     progress
-        Called with how many shards are restored, and how many there are.
+        Called with the number of restored shards, and the total.
 
     Returns
     -------

@@ -197,8 +197,8 @@ class Address:
 class Ref:
     """A lazy reference to a product, or to a range of its rows.
 
-    ``store.load(ref)`` reads it. A Ref can be a product itself, and goes to other
-    processes as it is.
+    ``store.load(ref)`` reads it. A Ref can itself be a product, and can be sent to other
+    processes.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ class Ref:
     label
         The product's label.
     identity
-        The type's identity in hexadecimal digits, or ``""`` for the only type there.
+        The type's identity in hexadecimal digits, or ``""`` for the only type of this label.
     start, stop
         Rows of the product, as in a slice.
     """
@@ -242,7 +242,7 @@ _SCHEME = "events+"
 
 @dataclass(frozen=True, slots=True)
 class DatasetUrl:
-    """A dataset of a store, or one run or subrun of it, as a fileset names it.
+    """The URL of a dataset of a store, or of one run or subrun of it, for filesets.
 
     Examples
     --------
@@ -263,7 +263,7 @@ class DatasetUrl:
         Raises
         ------
         ConfigurationError
-            It is no such URL.
+            The URL has another form.
         """
         store, found, where = text.removeprefix(_SCHEME).partition("#")
         path, _, numbers = where.partition(":")

@@ -64,7 +64,7 @@ class Queue:
         self.extend([value])
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Put values in at the end, all of them or after an error none."""
+        """Add values at the end: all of them, or none after an error."""
         schema = self.schema
         encoded = []
         for value in values:

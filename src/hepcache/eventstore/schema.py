@@ -1,4 +1,4 @@
-"""The type of a product: how it is laid out in columns, and its identity."""
+"""The type of a product: its layout in columns, and its identity."""
 
 from __future__ import annotations
 
@@ -77,20 +77,20 @@ class Schema:
     def identity(self) -> bytes:
         """16 bytes that two schemas share only if they are the same type.
 
-        The order of columns, the compiler, the platform's byte order and the versions of
-        the libraries don't enter.
+        It doesn't depend on the order of columns, the compiler, the platform's byte order or
+        the versions of the libraries.
         """
         text = json.dumps([self.kind, self.layout, sorted(self.columns), self.record])
         return hashlib.sha256(text.encode()).digest()[:16]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The columns' names, in the order in which they were given."""
+        """The columns' names, in the order of the call."""
         return tuple(name for name, _ in self.columns)
 
     @cached_property
     def column_numbers(self) -> dict[str, int]:
-        """Each column's number in the sorted order, from 1, as it stands in keys."""
+        """Each column's number in the sorted order, from 1, as used in keys."""
         return {name: number for number, (name, _) in enumerate(sorted(self.columns), 1)}
 
     @cached_property
@@ -104,12 +104,12 @@ class Schema:
         return self.names != ("",)
 
     def check_columns(self, columns: Any) -> tuple[str, ...]:
-        """Return the columns asked for, all of them for None.
+        """Return the requested columns; None means all.
 
         Raises
         ------
         ConfigurationError
-            There is none of that name.
+            There is no column of that name.
         """
         if columns is None:
             return self.names

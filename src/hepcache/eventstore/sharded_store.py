@@ -170,9 +170,9 @@ class ShardedStore:
     def batch(self, size: int = 16384, *, size_bytes: int = 64 << 20, under_way: int = 2) -> Batch:
         """Return a batch: writes grouped by shard, sent in the background.
 
-        ``size``: Events and products of a group at most.
-        ``under_way``: groups that wait or are being written at most; memory is bounded by
-        ``(under_way + 1) * size_bytes`` for each shard.
+        ``size``: maximum number of events and products of a group.
+        ``under_way``: maximum number of groups that wait or are being written; memory is bounded
+        by ``(under_way + 1) * size_bytes`` for each shard.
 
         >>> from hepcache.eventstore import connect
         >>> import numpy as np
@@ -233,12 +233,12 @@ class _NamedShard(Shard):
 class Batch:
     """Events and products that are written together.
 
-    Each group of at most ``size`` items, all of one shard, is written as one: after a
-    crash the whole of it is there or nothing of it. A group is acknowledged, and on the disk
+    Each group of at most ``size`` items, all of one shard, is written atomically: after a
+    crash it is complete or absent. A group is acknowledged, and on the disk
     of a store with synchronous writes, when :meth:`flush` returns or the block ends.
 
-    Made by :meth:`hepcache.eventstore.Store.batch`, used as a context manager; safe to
-    use from one thread.
+    :meth:`hepcache.eventstore.Store.batch` makes it; use it as a context manager, from one
+    thread.
     """
 
     def __init__(
@@ -479,9 +479,9 @@ class Statistics:
     loads, reads
         Single products loaded, and calls that read columns of many events.
     read_bytes
-        Bytes of the columns they returned.
+        Bytes of the columns that these calls returned.
     cache_hits, cache_misses
-        Single products found in the product cache, or not while it held something.
+        Single products that were in the product cache, or were not while it was not empty.
     """
 
     batch_items: Tally = field(default_factory=Tally)

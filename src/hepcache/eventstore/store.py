@@ -66,7 +66,7 @@ class Store(ShardedStore, MutableMapping[str, Dataset]):
         return Queues(self)
 
     def create(self, path: str) -> Dataset:
-        """Return the dataset of a path, made with its parents where missing."""
+        """Return the dataset of a path; make it and its parents if they are missing."""
         datasets = self.datasets
         for part in split_path(path):
             dataset = datasets.create(part)
@@ -74,7 +74,7 @@ class Store(ShardedStore, MutableMapping[str, Dataset]):
         return dataset
 
     def open(self, address: Address) -> Dataset | Run | SubRun | Event:
-        """Return the container of an address, without looking whether it exists."""
+        """Return the container of an address, without checking whether it exists."""
         dataset = Dataset(self, bytes.fromhex(address.dataset))
         if address.run is None:
             return dataset
@@ -109,9 +109,9 @@ class Store(ShardedStore, MutableMapping[str, Dataset]):
         dataset
             Its path.
         function
-            Gets batches of events with their products.
+            Called with batches of events with their products.
         products
-            Labels of the products; as a mapping, label to the columns wanted, or None.
+            Labels of the products; as a mapping, label to the requested columns, or None.
         **options
             ``load_batch``, ``work_batch``, ``per``, ``merge``, ``on_error``, ``client`` (of
             Dask), ``workers``, ``processes``, ``progress``: see
@@ -145,7 +145,7 @@ class Store(ShardedStore, MutableMapping[str, Dataset]):
         return sum(shard.query(verify) for shard in self._named)
 
     def close(self) -> None:
-        """Close every shard; everything written stays."""
+        """Close every shard; written data stays."""
         self._closed = True
         for shard in self.shards:
             shard.close()

@@ -27,10 +27,10 @@ class Table:
         Event numbers, shape ``(n_events,)``, dtype ``uint64``, strictly ascending.
     offsets
         Rows of event ``i`` are ``offsets[i]:offsets[i + 1]``; shape ``(n_events + 1,)``,
-        dtype ``int64``, from 0. None where every product is exactly one row.
+        dtype ``int64``, from 0. None if every product is exactly one row.
     columns
-        Name to flat column of all rows: an ndarray, or an awkward array where the
-        type is no plain one. It may hold fewer columns than the schema names.
+        Name to flat column of all rows: an ndarray, or an awkward array if the
+        type is not plain. It may have fewer columns than the schema.
     """
 
     schema: Schema
@@ -51,8 +51,8 @@ class Table:
         Parameters
         ----------
         schema
-            The type of a product; None takes it from the columns: records of rows with
-            offsets, of one row without.
+            The type of a product; None derives it from the columns: records of any number of
+            rows with offsets, of one row without.
         events
             Numbers, ascending and distinct.
         columns
@@ -63,9 +63,9 @@ class Table:
         Raises
         ------
         ConfigurationError
-            Events not ascending, lengths that don't agree.
+            Events don't ascend, or lengths don't agree.
         ProductTypeError
-            A column of another type than the schema's.
+            The type of a column differs from the schema's.
         """
         if schema is None:
             layout: Any = "one" if offsets is None else "rows"
@@ -96,9 +96,9 @@ class Table:
     def from_rows(
         cls, schema: Schema | None, event_of_row: ArrayLike, columns: Mapping[str, Any]
     ) -> Table:
-        """Return the table of rows that say which event they belong to, in any order.
+        """Return the table of rows in any order, given the event number of each row.
 
-        Rows of one event are gathered, in the order in which they stand.
+        The rows of one event are collected, in their order.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class Table:
         )
 
     def array(self) -> ak.Array:
-        """Return an awkward array of one item per event."""
+        """Return an awkward array with one item per event."""
         return as_array(self.schema, self.columns, self.offsets)
 
     def product(self, position: int) -> Any:

@@ -40,7 +40,7 @@ class ClassDescription:
     Attributes
     ----------
     columns
-        All but the columns of event numbers, in the order of their names.
+        All columns except those of event numbers, in the order of their names.
     sub_event
         Names of the columns that count the parts of an event.
     """
@@ -104,11 +104,12 @@ class FileFormat:
     Attributes
     ----------
     describe
-        Takes a path and patterns of classes to include and exclude; returns the classes.
+        Function of a path and of patterns of classes to include and exclude; returns the classes.
     open
-        Takes the same and a part of the file; returns a context manager of its events.
+        Function of the same and of a part of the file; returns a context manager of its events.
     parts
-        Takes the same as ``describe``, and returns in how many parts a file is best read.
+        Function with the arguments of ``describe``; returns the best number of parts for reading
+        a file.
     """
 
     describe: Callable[[str, Sequence[str], Sequence[str]], FileClasses]

@@ -1,4 +1,4 @@
-"""Files of tables become events and products: in parallel, resumable, each event once."""
+"""Ingest files of tables as events and products: in parallel, resumable, each event once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Ingested:
     events, subruns
         Events and subruns of the file.
     skipped_events
-        Events that were there already, from the same file.
+        Events that the store had already, from the same file.
     rows, written_bytes
         Rows and bytes of the products that were written.
     """
@@ -83,16 +83,16 @@ def ingest(
 ) -> list[Ingested]:
     """Write the events of files, and a product per class, into a dataset.
 
-    Of every file, a subrun is written as one; an interrupted ingestion goes on
-    where it was, and files that are there already are left alone, under
-    whatever name they come. All files are looked at before anything is written.
+    Each subrun of a file is written atomically. An interrupted ingestion continues
+    where it stopped, and files that were ingested already, under any name, are
+    left alone. All files are checked before anything is written.
 
     Parameters
     ----------
     store
         The store.
     dataset
-        Path of the dataset; it is made where missing.
+        Path of the dataset; it is made if it is missing.
     files
         Files of tables: a group per class, with ``run``, ``subrun`` and ``evt``; or files of
         another ``kind``.
@@ -100,12 +100,12 @@ def ingest(
         Patterns of the classes to take and to leave out.
     kind
         Format of the files, HDF5 tables by default; :func:`hepcache.eventstore.file_format`
-        finds it out.
+        detects it.
     executor
-        Processes that ingest a file each, or a part of a large one; for these,
-        the store must be one that other processes can reach.
+        Processes that ingest a file each, or a part of a large one; other
+        processes must then be able to open the store.
     progress
-        Called with every file that is done.
+        Called with every finished file.
 
     Returns
     -------
@@ -117,8 +117,8 @@ def ingest(
     TableFileError
         A file can't be read.
     TableMismatchError
-        A group is no class, files hold different classes of one name, or an
-        event is in the dataset already; file, group and row are named.
+        A group is no class, files have different classes of one name, or an
+        event is in the dataset already; the error names file, group and row.
     """
     kind = kind or _hdf5_tables()
     paths = [os.fspath(path) for path in files]

@@ -20,9 +20,9 @@ class LoadedEvent:
     Attributes
     ----------
     run, subrun, number
-        Which event.
+        The event's numbers.
     products
-        Label to the product of this event; None where it has none.
+        Label to the product of this event; None if it has none.
     """
 
     run: int
@@ -52,8 +52,8 @@ class EventBatch:
     run, subrun, event
         Numbers of the events, ``uint64``, shape ``(n_events,)`` each.
     products
-        Label to an array of as many entries: awkward, or numpy. An event without
-        such a product has None, one whose product is empty an empty list.
+        Label to an array with one entry per event: awkward, or numpy. An event without
+        such a product has None; an event whose product is empty has an empty list.
     """
 
     run: NDArray[np.uint64]

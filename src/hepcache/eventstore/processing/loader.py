@@ -20,7 +20,7 @@ from hepcache.eventstore.values import as_array
 
 
 class StoreLoader:
-    """Reads the events of one dataset, with the products that are wanted.
+    """Reads the events of one dataset, with the requested products.
 
     It can be sent to other processes, unless the store is ``mem://``.
 
@@ -29,7 +29,7 @@ class StoreLoader:
     dataset
         Path of the dataset.
     products
-        Labels of products; as a mapping, label to the columns wanted, or None for all.
+        Labels of products; as a mapping, label to the requested columns, or None for all.
 
     Raises
     ------
@@ -38,8 +38,8 @@ class StoreLoader:
 
     Notes
     -----
-    The key of a range is the subrun's numbers and a digest of its events, so that positions
-    in it keep their meaning.
+    The key of a range is the subrun's numbers and a digest of its events, so positions in it
+    stay valid.
     """
 
     def __init__(

@@ -42,17 +42,17 @@ def process(
     """Call a function on all events and merge its results.
 
     Readers load ahead, a shard each, and workers take small batches of the loaded events. Work
-    starts with the first batch. Every event is in the result exactly once: the events that a
-    worker or a reader takes with it when it dies are processed again. The model is HEPnOS's
-    parallel event processor.
+    starts with the first batch. Every event is in the result exactly once: if a worker or a
+    reader dies, its events are processed again. The model is HEPnOS's parallel event
+    processor.
 
     Parameters
     ----------
     loader
         Reads the events.
     function
-        Gets an :class:`EventBatch`, or with ``per="event"`` a
-        :class:`LoadedEvent`; returns what ``merge`` takes, or ``None``. It may
+        Called with an :class:`EventBatch`, or with ``per="event"`` a
+        :class:`LoadedEvent`; returns an argument for ``merge``, or ``None``. It may
         be called again on parts of a batch on which it raised.
     load_batch, work_batch
         Events of one load, and of one call.
@@ -68,10 +68,10 @@ def process(
     client
         A Dask client: workers are tasks on its cluster.
     workers, processes
-        Else, workers are so many threads of this process, one by default, or
-        so many processes of this machine.
+        Without a client: number of threads of this process, one by default, or
+        number of processes of this machine.
     ahead
-        Loads that wait at most, per reader.
+        Maximum number of waiting loads per reader.
     progress
         Called with the number of further events that were processed.
 
@@ -83,13 +83,13 @@ def process(
     Raises
     ------
     FailedEventsError
-        The function raised; the events are named.
+        The function raised; the error names the events.
     ClusterError
         The cluster has no workers, or lost too many of them.
     ConfigurationError
-        An argument has no meaning as given.
+        An argument is invalid.
     StoreError
-        Events that were being processed were added to or removed.
+        Events of a processed subrun were added or removed meanwhile.
     """
     for name, value in {"load_batch": load_batch, "work_batch": work_batch}.items():
         if value < 1:
@@ -176,9 +176,9 @@ class Processed:
     Attributes
     ----------
     value
-        All results, merged; ``None`` where there were none.
+        All results, merged; ``None`` if there were none.
     events
-        How many were processed.
+        Number of processed events.
     failures
         Events on which the function raised.
     workers, readers
@@ -193,7 +193,7 @@ class Processed:
 
     @property
     def wall_s(self) -> float:
-        """Seconds from the first worker's first question to the end of the last one."""
+        """Seconds from the first worker's first request to the end of the last worker."""
         if not self.workers:
             return 0.0
         first = min(worker.began for worker in self.workers)
@@ -201,7 +201,7 @@ class Processed:
 
     @property
     def busy_ratio(self) -> float:
-        """Part of the workers' time in which they processed, from first batch to common end."""
+        """Fraction of the workers' time spent in processing, from first batch to common end."""
         if not self.workers:
             return 1.0
         first = min(worker.began for worker in self.workers)

@@ -103,7 +103,7 @@ class Loader(Protocol):
         """Return the shards that hold events."""
 
     def ranges(self, shard: int) -> Iterator[Range]:
-        """Return the containers of a shard one by one, in order, without listing all first."""
+        """Yield the containers of a shard in order, without listing all first."""
 
     def load(self, ranges: Sequence[Range]) -> EventBatch:
         """Return events with their products, in the order of the ranges."""

@@ -144,12 +144,12 @@ def connect_service(
     Parameters
     ----------
     url
-        The scheduler's address, or a client. TLS comes from Dask's configuration, or
-        from the client that the process has already.
+        The scheduler's address, or a client. TLS is configured by Dask's configuration, or
+        by the process's existing client.
     cache_bytes
         Capacity of the product cache.
     patience_s
-        How long to wait for servers that are gone.
+        How long to wait for missing servers.
 
     Raises
     ------
@@ -184,9 +184,9 @@ def serve(
     shards
         Number of shards of a new store: at least the number of servers it may grow to.
     replicas
-        Servers that hold each shard. With 2 a server may be killed without a pause.
+        Number of servers for each shard. With 2, killing a server causes no pause.
     sync
-        Flush every write to the disk before it is acknowledged. Without, it survives
+        Flush every write to the disk before it is acknowledged. Without it, writes survive
         ``kill -9`` of servers, but not a power failure.
 
     Returns
@@ -201,13 +201,13 @@ def serve(
 
 
 def drain(client: Client, servers: Sequence[str]) -> dict[str, Any]:
-    """Move everything away from some servers while in use; they can then be stopped."""
+    """Move all shards away from some servers, during use; the servers can then be stopped."""
     found: dict[str, Any] = Service(client).ask("drain", list(servers))
     return found
 
 
 def shutdown(client: Client) -> None:
-    """Stop serving; everything written stays in the directories."""
+    """Stop serving; written data stays in the directories."""
     Service(client).ask("stop")
     client.unregister_worker_plugin(StoreServer.name)
     client.unregister_scheduler_plugin(ShardMap.name)
