@@ -1,4 +1,4 @@
-"""Files of tables in HDF5: join them, check them, cut and read them by events."""
+"""Join, check and split files of tables in HDF5, and read them by events."""
 
 from __future__ import annotations
 

@@ -61,11 +61,11 @@ def append(
     inputs
         Files of the same groups and datasets as the output's.
     out
-        The output, changed in place. Until the append is complete and durable
-        it is, for all who open it, as it was, even if this process is killed.
+        The output, changed in place. Until the append is complete and durable,
+        readers see the old content, even if this process is killed.
     options
-        ``key``, ``events``, ``sort``, ``attributes``, ``memory_bytes`` and the
-        effort matter; the datasets' layout stays.
+        Only ``key``, ``events``, ``sort``, ``attributes``, ``memory_bytes`` and the
+        effort have an effect; the datasets' layout stays.
     executor, jobs, progress
         As in :func:`~hepcache.hdf5.concatenate`.
 
@@ -77,10 +77,10 @@ def append(
 
     Notes
     -----
-    New chunks go behind the file's end, which no reader looks at; changes of
-    what is there are held back, and made through a journal at the end. If that
-    last step is cut off, the next ``append`` or
-    :func:`~hepcache.hdf5.recover_output` finishes it.
+    New chunks are written behind the file's end, where no reader looks. Changes of
+    existing content are delayed, and made through a journal at the end. If that
+    last step is interrupted, the next ``append`` or
+    :func:`~hepcache.hdf5.recover_output` completes it.
     """
     options = options or TableOptions()
     paths = [os.fspath(path) for path in inputs]
@@ -111,16 +111,16 @@ def add_key(
     jobs: int | None = None,
     progress: Progress = no_progress,
 ) -> Concatenated:
-    """Add partition keys to a file, in place; what it has of them stays.
+    """Add missing partition keys to a file, in place.
 
     Parameters
     ----------
     path
-        One input, or a concatenation of many whose list of events tells runs
-        and subruns apart.
+        One input, or a concatenation of many whose list of events has runs
+        and subruns.
     options
-        ``key`` and ``events`` say of what keys are made, by default of ``/spill/evt``;
-        ``key_groups`` which groups get them, and ``counts`` whether rows are counted.
+        ``key`` and ``events`` define the datasets for the keys, by default ``/spill/evt``;
+        ``key_groups`` the groups that get them, and ``counts`` whether rows are counted.
     executor, jobs, progress
         As in :func:`~hepcache.hdf5.concatenate`.
 
@@ -129,10 +129,10 @@ def add_key(
     ConfigurationError
         No key was named.
     TableFileError
-        The file can't be read or written, or has all of this already.
+        The file can't be read or written, or has all keys already.
     TableMismatchError
-        Keys can't be made, or those that are there are not those of their rows; every
-        group concerned is named.
+        Keys can't be made, or existing keys don't match their rows; the error names every
+        group concerned.
     """
     options = options or TableOptions(key="evt")
     key = options.event_key
@@ -192,27 +192,27 @@ def add_index(
     jobs: int | None = None,
     progress: Progress = no_progress,
 ) -> Concatenated:
-    """Give the group that lists the events another column, of one value, in place.
+    """Add a column with one value to the group that lists the events, in place.
 
-    Some datasets that tell events of several files apart, as ``cycle``, are not in the list of
-    events of each file; keys can be made of them only if they are.
+    Some datasets that distinguish events of several files, such as ``cycle``, are missing in each
+    file's list of events; keys can be made of them only if the list has them.
 
     Parameters
     ----------
     path
         One input, in which the dataset has one value.
     dataset
-        Full name of a dataset, such as ``/rec.hdr/cycle``, whose value it is.
+        Full name of the dataset with the value, such as ``/rec.hdr/cycle``.
     options
-        ``events`` says which group lists the events.
+        ``events`` names the group that lists the events.
     executor, jobs, progress
         As in :func:`~hepcache.hdf5.concatenate`.
 
     Raises
     ------
     TableFileError
-        The file can't be read or written; there is no such dataset, it has several values or
-        none, or the list of events has such a column.
+        The file can't be read or written; the dataset is missing, or has several values or
+        none; or the list of events has such a column already.
     """
     options = options or TableOptions()
     name = os.fspath(path)
@@ -261,7 +261,7 @@ def _only_value(inputs: Inputs, path: bytes) -> tuple[Column, NDArray[Any]]:
 
 
 def recover_output(path: str | os.PathLike[str]) -> None:
-    """Finish a change of a file that was cut off while it became visible, if there is one.
+    """Complete a change of a file that was interrupted while it became visible, if there is one.
 
     Raises
     ------

@@ -57,29 +57,29 @@ def concatenate(
     restart: bool = False,
     progress: Progress = no_progress,
 ) -> Concatenated:
-    """Append every dataset of every input, in order, to that of the first one.
+    """Concatenate every dataset of all inputs, in their order.
 
     Parameters
     ----------
     inputs
-        Files of equal groups and datasets. They are only read.
+        Files with equal groups and datasets. They are only read.
     out
-        The output. It has this name only once it is complete and durable.
+        The output. It gets this name only when it is complete and durable.
     options
         How it is written.
     executor
-        What does the work: a client of Dask, whose workers may be on many
-        machines, or any executor. Its processes must see the inputs under the
+        A client of Dask, whose workers may be on many machines, or any
+        executor, to do the work. Its processes must see the inputs under the
         same names. By default processes of this machine.
     jobs
-        How many processes; as many as there are cores, or as the executor has,
-        by default. One means that this process does the work.
+        Number of processes; by default the number of cores, or of the
+        executor's processes. With 1, this process does the work.
     overwrite
-        Whether an output that exists is replaced.
+        Whether an existing output is replaced.
     restart
-        Whether what an interrupted run left is discarded, and not continued.
+        Whether the files of an interrupted run are discarded instead of continued.
     progress
-        Called as the work goes on.
+        Called during the work.
 
     Raises
     ------
@@ -88,12 +88,12 @@ def concatenate(
     TableFileError
         A file can't be read or written; the output exists.
     TableMismatchError
-        The inputs do not fit together; every place where is named.
+        The inputs do not fit together; the error names every place.
 
     Notes
     -----
-    Inputs are compared before anything is written. An interrupted run, killed
-    or not, is continued by a call with the same inputs and options, from a
+    Inputs are compared before anything is written. A call with the same inputs
+    and options continues an interrupted run, killed or not, from a
     point at most half a minute before its end. The method follows Lee et al.,
     Parallel Computing 110 (2022), with processes for MPI ranks and one writer.
     """

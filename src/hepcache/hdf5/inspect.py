@@ -1,4 +1,4 @@
-"""What is in a file of tables, whether its keys are right, and whether it equals its inputs."""
+"""Describe a file of tables, check its keys, and compare it with its inputs."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class GroupInfo:
     name
         Of the group.
     datasets, empty_datasets
-        How many there are, and how many of them without a row.
+        Number of datasets, and of those without a row.
     rows
-        Of the longest dataset.
+        Rows of the longest dataset.
     raw_bytes, stored_bytes
-        Of all rows, and of their chunks in the file.
+        Bytes of all rows, and of their chunks in the file.
     key
         The partition key, or ``""``.
     """
@@ -78,9 +78,9 @@ class FileInfo:
     path, size_bytes
         The file.
     events
-        How many it lists; 0 if it has no such list.
+        Number of listed events; 0 if the file has no such list.
     groups
-        All that hold datasets, in the file's order.
+        All groups with datasets, in the file's order.
     """
 
     path: str
@@ -116,14 +116,14 @@ class FileInfo:
 
 
 def describe(path: str | os.PathLike[str], *, events: str = "spill") -> FileInfo:
-    """Return a file's groups, and what its bytes are used for.
+    """Return a file's groups, and the use of its bytes.
 
     ``events`` is the group that lists the events.
 
     Raises
     ------
     TableFileError
-        It can't be read.
+        The file can't be read.
     """
     name = os.fspath(path)
     with translate_read_errors(name), closing(open_library(name)) as file:
@@ -173,11 +173,11 @@ class KeyCheck:
     Attributes
     ----------
     name
-        Of the key.
+        Name of the key.
     rows
-        Of the group.
+        Rows of the group.
     problem
-        What is wrong, or ``""``.
+        The problem, or ``""``.
     """
 
     name: str
@@ -192,11 +192,11 @@ def check_keys(
     events: str = "spill",
     key_groups: Sequence[str] = (),
 ) -> list[KeyCheck]:
-    """Check that the partition keys of a file never fall, and name the events of their rows.
+    """Check that the partition keys of a file never decrease, and match the events of their rows.
 
-    It returns one check for each group that has a key, or rows and the dataset that keys are
-    made of; rows of other groups belong to no event. ``key`` and ``events`` say of what
-    keys were made, ``key_groups`` are patterns of the groups that were chosen for keys.
+    It returns one check for each group that has a key, or that has rows and the dataset for
+    keys; rows of other groups belong to no event. ``key`` and ``events`` name the datasets from
+    which keys were made, ``key_groups`` are patterns of the groups that were chosen for keys.
     Counts of rows are checked as well.
 
     Raises
@@ -325,10 +325,10 @@ def verify(
     out, inputs
         The files.
     key, events, key_groups
-        Of what partition keys are made, and where; they are checked too. ``None`` takes the
-        output's word for it, here and below.
+        The datasets from which partition keys are made, and their groups; keys are checked
+        too. ``None`` uses the output's own record, here and below.
     sort
-        By which datasets the inputs were sorted.
+        The datasets by which the inputs were sorted.
     attributes
         Whether attributes must be the first input's.
     executor, jobs, progress
@@ -337,12 +337,12 @@ def verify(
     Returns
     -------
     dict of str to str
-        Place to what differs there; empty if all is equal.
+        Difference by place; empty if all is equal.
 
     Raises
     ------
     TableFileError, TableMismatchError
-        A file can't be read; groups or datasets are not the same.
+        A file can't be read, or groups or datasets differ.
     """
     name = os.fspath(out)
     paths = [os.fspath(path) for path in inputs]

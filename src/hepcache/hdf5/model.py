@@ -151,14 +151,14 @@ class TableOptions:
         Rows of a chunk, for datasets of one value per row and for wider ones. A
         dataset with fewer rows gets a shorter chunk. ``None`` keeps the input's.
     chunk_bytes
-        Bytes of a chunk before compression, for all datasets, in place of rows.
+        Bytes of a chunk before compression, for all datasets, instead of rows.
     grows
-        How many times as many rows appends will make of the output. Chunks stay as high as
-        they are made, so without it an output that is small at first gets many small ones.
+        Factor by which appends will increase the rows of the output. Chunks keep their
+        height, so without it an output that is small at first gets many small ones.
     contiguous
         Whether datasets are written without chunks, and so uncompressed.
     flat
-        Whether datasets of one value per row have one dimension, whatever the inputs' have.
+        Whether datasets of one value per row have one dimension, whatever the inputs have.
     empty_as_scalars
         Whether datasets without rows are written as scalars, without a value of their own.
     compress_from
@@ -167,31 +167,31 @@ class TableOptions:
         Whether bytes are ordered by significance before compression; ``None``
         does what the input does.
     memory_bytes
-        Bound of the memory of all processes together.
+        Limit of the memory of all processes together.
     key, events
-        Dataset that tells events apart and the group that lists them: ``"evt"`` and
+        Dataset that distinguishes events, and the group that lists them: ``"evt"`` and
         ``"spill"`` make a dataset ``evt.seq`` in every group. Runs, subruns, cycles and
-        batches count as well, where they are; names with commas between them, or a full
+        batches are also used, if they exist; names separated by commas, or a full
         name, stand for exactly these datasets. No key by default.
     key_groups
-        Patterns of the full names of the groups that get keys; all others that can have
-        them by default. The group that lists the events always gets keys.
+        Patterns of the full names of the groups that get keys; by default all groups that
+        can have them. The group that lists the events always gets keys.
     counts
         Whether ``evt.seq_cnt`` is made as well: the keys of the events that have rows in the
-        group, and how many, shape ``(n_events_with_rows, 2)``.
+        group, and the number of rows, shape ``(n_events_with_rows, 2)``.
     sort
         Datasets by whose first values the inputs are sorted: full names such as
         ``/rec.hdr/cycle``, or names of datasets of the group of events.
     attributes
         Whether inputs must have equal attributes, or the first one's are taken.
     copy_chunks
-        Whether an input's compressed chunk that is a chunk of the output is
-        copied as it is.
+        Whether an input's compressed chunk that is also a chunk of the output is
+        copied without recompression.
 
     Raises
     ------
     ConfigurationError
-        A value has no meaning.
+        A value is invalid.
     """
 
     compression: Literal["gzip", "zstd", "blosc", "none"] = "gzip"
@@ -285,7 +285,7 @@ def no_progress(_phase: str, _done: int, _total: int) -> None:
 
 @dataclass(slots=True)
 class Concatenated:
-    """What was written.
+    """The result of writing a file.
 
     Attributes
     ----------
@@ -296,15 +296,15 @@ class Concatenated:
     raw_bytes, stored_bytes
         Bytes of all rows written, and of the output.
     chunks, copied_chunks
-        Chunks that were written, and those of them that were copied as they were.
+        Chunks that were written, and those of them that were copied unchanged.
     resumed_chunks
         Chunks that an earlier, interrupted run had written.
     without_key
-        Groups with rows that were left out of partition keys: they lack its dataset.
+        Groups with rows that got no partition keys, because they lack the dataset.
     phases
         Seconds by phase; datasets are created while the first chunks are made.
     wall_s
-        Seconds in all.
+        Seconds in total.
     """
 
     path: str

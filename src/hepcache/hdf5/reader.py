@@ -1,4 +1,4 @@
-"""Read a file with partition keys by events: in parallel, never half an event."""
+"""Read a file with partition keys by events, in parallel, without splitting an event."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class EventRange:
     Attributes
     ----------
     start, stop
-        Numbers of the first event and of the one behind the last.
+        Numbers of the first event and of the one after the last.
     rows
-        Group to its first row and the one behind the last.
+        Group to its first row and the one after the last.
     """
 
     start: int
@@ -64,31 +64,31 @@ class EventTables:
     path
         The file.
     key, events
-        Of what its partition keys were made, as :class:`TableOptions` has it.
+        The datasets from which its partition keys were made, as in :class:`TableOptions`.
     cache
-        Where columns that were read are kept, such as
-        :func:`hepcache.cachestrategy` gives; none by default. Names hold the
-        file's size and time of change, so a changed file is read again.
+        Mapping that stores the columns that were read, such as
+        :func:`hepcache.cachestrategy` returns; none by default. Its names contain
+        the file's size and time of change, so a changed file is read again.
 
     Attributes
     ----------
     path, key, spill
-        The file, and of what its partition keys were made.
+        The file, and the datasets from which its partition keys were made.
     layout
-        Hash of where its data lies.
+        Hash of the positions of its data.
     sources
-        Other files that its rows lie in.
+        Other files that contain its rows.
 
     Raises
     ------
     TableFileError
-        It can't be read, or has no partition keys.
+        The file can't be read, or has no partition keys.
 
     Notes
     -----
-    Not for several threads at once. It can be sent to other processes, which
-    open the file themselves. Until it is closed, or rests, others can read the
-    file but not write it, as with any reader of HDF5.
+    Don't use it in several threads at once. It can be sent to other processes, which
+    open the file themselves. Until it is closed, or :meth:`rest` is called, others
+    can read the file but not write it, as with any reader of HDF5.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class EventTables:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of the file that were read so far, as they lie in it."""
+        """Bytes of the file that were read so far, as stored."""
         return self._reader.stored_bytes
 
     def described(self) -> dict[str, list[Dataset]]:
@@ -172,14 +172,14 @@ class EventTables:
         )
 
     def ranges(self, parts: int, *, balance: str | None = None) -> list[EventRange]:
-        """Cut all events in ranges of about equal size.
+        """Divide all events into ranges of about equal size.
 
         Parameters
         ----------
         parts
-            How many; there are fewer where there are fewer events.
+            Number of ranges; fewer if there are fewer events.
         balance
-            Group whose rows are shared out evenly; events by default.
+            Group whose rows are divided evenly; events by default.
 
         Raises
         ------
@@ -201,7 +201,7 @@ class EventTables:
         return [self.range(start, stop) for start, stop in pairwise(sorted(cuts))]
 
     def range(self, start: int, stop: int, groups: Sequence[str] | None = None) -> EventRange:
-        """Return events ``start`` to ``stop``, and where their rows are, in all groups or some."""
+        """Return events ``start`` to ``stop``, with the positions of their rows in groups."""
         if not 0 <= start <= stop <= self.events:
             raise ConfigurationError("range", f"between 0 and {self.events}", (start, stop))
         rows = {}
@@ -277,7 +277,7 @@ class EventTables:
         )
 
     def rest(self) -> None:
-        """Let others write the file until it is read again; then a change is an error."""
+        """Let others write the file until the next read, which raises an error if they did."""
         self._reader.rest()
 
     def close(self) -> None:
@@ -361,11 +361,11 @@ class EventBatch:
     Attributes
     ----------
     events
-        The events, and where their rows are in the file.
+        The events, and the positions of their rows in the file.
     columns
         Full name to values, shape ``(n_rows, ...)`` of its group.
     offsets
-        Group to where the rows of each event begin, shape ``(n_events + 1,)``,
+        Group to the first row of each event, shape ``(n_events + 1,)``,
         from 0 on.
     """
 
@@ -377,7 +377,7 @@ class EventBatch:
 def event_batches(
     tables: EventTables, columns: Sequence[str], *, batch_bytes: int = 64 << 20
 ) -> Iterator[EventBatch]:
-    """Yield all events of a file, in their order, each once and whole.
+    """Yield all events of a file, in their order, each once and complete.
 
     Parameters
     ----------
@@ -386,7 +386,7 @@ def event_batches(
     columns
         Full names, such as ``"rec.vtx/x"``.
     batch_bytes
-        About how many bytes of columns a batch has; an event is never cut.
+        Approximate number of bytes of columns in a batch; an event is never split.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Write one file anew with other chunks, join files without copying, or cut one into several."""
+"""Rewrite a file with other chunks, join files without copying, or split a file."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def rechunk(
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> Concatenated:
-    """Write a file anew with other chunks or another compression.
+    """Rewrite a file with other chunks or another compression.
 
     Parameters
     ----------
     path, out
-        The file, and where the new one appears.
+        The file, and the path of the new one.
     options
-        How it is written. Partition keys stay as they are.
+        How it is written. Partition keys are not changed.
     executor, jobs, overwrite, progress
         As in :func:`~hepcache.hdf5.concatenate`.
 
@@ -76,9 +76,9 @@ def link(
     Parameters
     ----------
     inputs, out
-        The files. Those below the output's directory are named relatively to it.
+        The files. The output refers to files below its own directory by relative names.
     options
-        ``key``, ``events`` and ``sort`` matter; keys are real datasets.
+        Only ``key``, ``events`` and ``sort`` have an effect; keys are real datasets.
     how
         ``"virtual"`` makes one dataset of all rows, ``"external"`` one group per
         file, with the file's name.
@@ -138,27 +138,27 @@ def split(
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> list[Concatenated]:
-    """Write a file's events to several files, none of which has half an event.
+    """Write a file's events to several files, without splitting an event.
 
     Parameters
     ----------
     path
         A file with partition keys.
     directory
-        Where ``NAME-0000.h5`` and so on are written; made if missing.
+        Directory of ``NAME-0000.h5`` and so on; made if missing.
     parts
-        How many files; fewer where there are fewer events.
+        Number of files; fewer if there are fewer events.
     options
-        How they are written; ``key`` and ``events`` say what its keys are made of.
+        How they are written; ``key`` and ``events`` name the datasets of its keys.
     balance
-        Group whose rows are shared out evenly; events by default.
+        Group whose rows are divided evenly; events by default.
     executor, jobs, overwrite, progress
         As in :func:`~hepcache.hdf5.concatenate`.
 
     Returns
     -------
     list of Concatenated
-        What was written, a file each.
+        One result per written file.
 
     Raises
     ------
