@@ -1,7 +1,7 @@
-"""Every error hepcache raises, in one tree.
+"""All errors that hepcache raises.
 
-Each class is also the builtin a caller would expect to catch, keeps what it
-knows as attributes, and says what to do next in its message.
+Each class is also of the builtin type that a caller would expect, has its
+details as attributes, and says in its message what to do.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class HepcacheError(Exception):
-    """Root of the tree: catch it to catch all that hepcache itself raises.
+    """Base class of all errors that hepcache itself raises.
 
     No message shows the passwords and tokens of URLs.
     """
@@ -91,19 +91,19 @@ class _AboutFileError(Exception):
 
 
 class ConfigurationError(HepcacheError, ValueError):
-    """A setting, an argument or an option has no meaning as given.
+    """A setting, an argument or an option is invalid.
 
     Parameters
     ----------
     name
         The setting, argument or option.
     expected
-        What it takes.
+        The expected value.
     found
-        What was given.
+        The actual value.
     source
-        Where: a file, an environment variable, ``set in this process``; ``""``
-        for an argument or an option.
+        Where it was set: a file, an environment variable, ``set in this process``;
+        ``""`` for an argument or an option.
     """
 
     def __init__(self, name: str, expected: str, found: object, source: str = "") -> None:
@@ -113,7 +113,7 @@ class ConfigurationError(HepcacheError, ValueError):
 
 
 class BadFilesetError(HepcacheError, ValueError):
-    """A fileset can't be understood, or leads to no file at all.
+    """A fileset can't be understood, or matches no file.
 
     Parameters
     ----------
@@ -129,18 +129,18 @@ class BadFilesetError(HepcacheError, ValueError):
 
 
 class BadFileError(HepcacheError):
-    """Files of a fileset can't be analysed; all of them are named at once.
+    """Files of a fileset can't be analysed; the error names all of them at once.
 
-    It is of the type, too, that coffea's error about the first of them has:
-    ``FileNotFoundError``, another ``OSError``, ``KeyError`` for a tree that is
-    not there, or what uproot makes of damaged bytes.
+    It also has the type of coffea's error for the first of them:
+    ``FileNotFoundError``, another ``OSError``, ``KeyError`` for a missing tree,
+    or uproot's exception for damaged bytes.
 
     Parameters
     ----------
     problems
         Path to reason, for every file concerned.
     kind
-        The type that it has, too.
+        Its second type.
     datasets
         Path to the names of the datasets that the file belongs to.
     """
@@ -204,12 +204,12 @@ class CacheDirectoryError(_AboutFileError, HepcacheError, PermissionError):
 
 
 class ResultNotStoredError(HepcacheError, RuntimeError):
-    """A partial result is not kept; the run goes on, and a later one computes it again.
+    """A partial result is not stored; the run continues, and a later one computes it again.
 
     Parameters
     ----------
     reason
-        Why: what can't be pickled, how large it is, or what the volume said.
+        The object that can't be pickled, the size, or the volume's error.
     """
 
     def __init__(self, reason: str) -> None:
@@ -225,7 +225,7 @@ class LostResultsError(HepcacheError, LookupError):
     lost
         The results.
     reasons
-        Why, for each of them, in the same order.
+        The reason for each of them, in the same order.
     """
 
     def __init__(self, lost: Sequence[Any], reasons: Sequence[str]) -> None:
@@ -237,7 +237,7 @@ class LostResultsError(HepcacheError, LookupError):
 
 
 class OriginError(HepcacheError, OSError):
-    """The place where a file really lives refused, failed or gave too little.
+    """The place where a file is permanently stored refused, failed or returned too few bytes.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ class OriginError(HepcacheError, OSError):
     problem
         The origin's own words, or what was expected and found.
     column
-        The column that was wanted, with its entries, where it was one.
+        The requested column, with its entries, if a column was read.
     """
 
     def __init__(self, path: str, problem: str, column: str = "") -> None:
@@ -255,7 +255,7 @@ class OriginError(HepcacheError, OSError):
 
 
 class ColumnError(HepcacheError, ValueError):
-    """What a file holds of a column contradicts itself.
+    """A file's data of a column is inconsistent.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class ColumnError(HepcacheError, ValueError):
 
 
 class ObjectStoreError(HepcacheError, OSError):
-    """An object store can't be reached, refuses a request, or lacks what was asked for.
+    """An object store can't be reached, refuses a request, or lacks the requested object.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ class ObjectMissingError(ObjectStoreError, FileNotFoundError):
 
 
 class ObjectConflictError(ObjectStoreError):
-    """Another put has published meanwhile at the same URI; this one left nothing behind."""
+    """Another put has published at the same URI meanwhile; this put left nothing behind."""
 
 
 class ObjectDamagedError(ObjectStoreError):
@@ -305,7 +305,7 @@ class ObjectDamagedError(ObjectStoreError):
 
 
 class ObjectAccessError(ObjectStoreError, PermissionError):
-    """An object store refuses the credentials, or lacks them."""
+    """An object store refuses the credentials, or got none."""
 
 
 class UnknownColumnError(HepcacheError, KeyError):
@@ -314,7 +314,7 @@ class UnknownColumnError(HepcacheError, KeyError):
     Parameters
     ----------
     column
-        The column asked for.
+        The requested column.
     path
         The file.
     near
@@ -331,28 +331,28 @@ class UnknownColumnError(HepcacheError, KeyError):
 
 
 class ClusterError(HepcacheError, RuntimeError):
-    """A cluster can't do what was asked: no workers, no plugin, wrong versions."""
+    """A cluster can't do what was requested: no workers, no plugin, wrong versions."""
 
 
 class ProcessorError(HepcacheError):
     """A processor can't be loaded, or failed.
 
-    It is no builtin but ``Exception``, as what coffea raises: ``skipbadfiles``
-    looks at what caused it.
+    Its only builtin type is ``Exception``, as in coffea: ``skipbadfiles``
+    compares the type of its cause.
     """
 
 
 class ChunkError(ProcessorError):
-    """A chunk could not be processed; the cause is what was raised.
+    """A chunk could not be processed; the original exception is the cause.
 
     Parameters
     ----------
     action
-        What failed, in coffea's words, such as ``"Failed processing file"``.
+        The failed action, in coffea's words, such as ``"Failed processing file"``.
     dataset, path, tree, start, stop
         The chunk.
     problem
-        What was raised, with the column and the line of the processor where
+        The original exception, with the column and the line of the processor if
         these are known.
     """
 
@@ -373,7 +373,7 @@ class WorkerKilledError(ProcessorError, RuntimeError):
 
 
 class RetryError(ProcessorError, ValueError):
-    """A run can't be completed by processing what it lacks."""
+    """A run can't be completed by processing its missing chunks."""
 
 
 class FailedEventsError(ProcessorError, RuntimeError):
@@ -382,9 +382,9 @@ class FailedEventsError(ProcessorError, RuntimeError):
     Parameters
     ----------
     problems
-        Event, in words, to what was raised.
+        Exception by event, in words.
     result
-        What the others came to; its ``failures`` hold numbers and tracebacks.
+        The result of the other events; its ``failures`` have numbers and tracebacks.
     """
 
     def __init__(self, problems: Mapping[str, str], result: Any = None) -> None:
@@ -399,15 +399,15 @@ class FailedEventsError(ProcessorError, RuntimeError):
 
 
 class FingerprintError(HepcacheError, TypeError):
-    """What decides the results of user code can't be seen, so they can't be kept.
+    """Results of user code depend on something that can't be inspected, so they can't be stored.
 
     Parameters
     ----------
     where
-        What can't be seen into, by the attributes and names that lead there, such as
+        The object that can't be inspected, by the attributes and names that lead to it, such as
         ``Processor.model.session``.
     problem
-        Why, with the fix.
+        The reason, with the fix.
     """
 
     def __init__(self, where: str, problem: str) -> None:
@@ -416,13 +416,13 @@ class FingerprintError(HepcacheError, TypeError):
 
 
 class RecompressError(_AboutFileError, HepcacheError, OSError):
-    """A recompressed copy is not equal to its input ``path``, or could not be written."""
+    """A recompressed copy differs from its input ``path``, or could not be written."""
 
     _what = "recompress"
 
 
 class RecordError(_AboutFileError, HepcacheError, ValueError):
-    """The file ``path`` (``""`` for none) that should hold a record or a report can't be read."""
+    """The file ``path`` (``""`` for none) is no readable record or report."""
 
     _what = "record"
 
@@ -443,7 +443,7 @@ class MissingFilterError(TableFileError):
     number
         The filter's number at the HDF Group.
     fix
-        Its name, where it is known, and what to install.
+        Its name, if known, and the package to install.
     """
 
     def __init__(self, path: str, dataset: str, number: int, fix: str) -> None:
@@ -452,12 +452,12 @@ class MissingFilterError(TableFileError):
 
 
 class TableMismatchError(HepcacheError, ValueError):
-    """HDF5 tables do not fit together; every place where is named at once.
+    """HDF5 tables do not fit together; the error names every place at once.
 
     Parameters
     ----------
     problems
-        File, or file and dataset, to what is wrong there.
+        Problem by file, or by file and dataset.
     """
 
     def __init__(self, problems: Mapping[str, str]) -> None:
@@ -468,7 +468,7 @@ class TableMismatchError(HepcacheError, ValueError):
 
 
 class StoreError(HepcacheError, OSError):
-    """An event store can't be opened, read or written, or what it keeps is damaged.
+    """An event store can't be opened, read or written, or its data is damaged.
 
     Parameters
     ----------
@@ -489,7 +489,7 @@ class StoreBatchError(StoreError):
     Parameters
     ----------
     failures
-        What was to be written, by its address, to the reason why it is not.
+        Reason by the address of the write that failed.
     """
 
     def __init__(self, failures: Mapping[str, str]) -> None:
@@ -506,11 +506,11 @@ class MissingItemError(HepcacheError, KeyError):
     Parameters
     ----------
     item
-        What was asked for.
+        The requested item.
     parent
-        Where it was looked for.
+        The container in which it is missing.
     near
-        What is there instead, nearest first.
+        Existing items, nearest first.
     """
 
     def __init__(self, item: str, parent: str, near: Sequence[object] = ()) -> None:
@@ -528,9 +528,9 @@ class DuplicateItemError(HepcacheError, KeyError):
     Parameters
     ----------
     item
-        What was to be stored.
+        The item to be stored.
     parent
-        Where it is already.
+        The container that has it already.
     """
 
     def __init__(self, item: str, parent: str) -> None:
@@ -544,7 +544,7 @@ class DuplicateItemError(HepcacheError, KeyError):
 
 
 class ProductTypeError(HepcacheError, TypeError):
-    """A product is of another type than the one asked for, or of none that can be stored.
+    """A product has another type than the requested one, or a type that can't be stored.
 
     Parameters
     ----------
