@@ -52,22 +52,22 @@ def in_memory(limit_bytes: int) -> MutableMapping[Any, Any]:
 
 
 class MemoryOver(MutableMapping[K, V]):
-    """A tier with memory in front of it, which keeps what was read last.
+    """A tier with memory in front of it, which keeps the entries that were read last.
 
     Parameters
     ----------
     tier
-        The slower one, such as :func:`hepcache.cachestrategy` gives. What it
-        holds may come and go by other processes, but a key must always stand
-        for the same value, as it does where names carry a file's UUID.
+        The slower tier, such as :func:`hepcache.cachestrategy` returns. Other
+        processes may add and remove its entries, but a key must always stand
+        for the same value, as it does if names contain a file's UUID.
     limit_bytes
-        Memory to use. It pays where columns are kept encoded; raw ones are
+        Memory to use. It is useful if columns are stored compressed; raw ones are
         in the page cache already.
 
     Notes
     -----
-    ``zict.Cache`` knows only what was written through it: not what lay on
-    the SSD before, nor what another process puts there.
+    ``zict.Cache`` knows only entries that were written through it: not older
+    ones on the SSD, nor those of other processes.
     """
 
     def __init__(self, tier: MutableMapping[K, V], limit_bytes: int) -> None:
@@ -99,15 +99,15 @@ class MemoryOver(MutableMapping[K, V]):
 
 
 class BufferMapping(MutableMapping[str, NDArray[Any]]):
-    """Buffers by name, kept in a host's cache across processes and restarts.
+    """Buffers by name, stored in a host's cache across processes and restarts.
 
     Notes
     -----
-    coffea names a buffer ``uuid/tree/start-stop/...``; any other string is a
-    name too. What can't be stored is simply not there afterwards. coffea's
-    keys hold the entry range of a chunk, so another chunksize misses here,
+    coffea names a buffer ``uuid/tree/start-stop/...``; any other string is also a
+    valid name. A buffer that can't be stored is missing afterwards. coffea's
+    keys contain the entry range of a chunk, so another chunksize misses here,
     as it does with coffea's own cache; :class:`hepcache.Runner` has no such limit.
-    A pickled one is the cache of the host where it arrives.
+    A pickled mapping becomes the cache of the host where it is unpickled.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def cachestrategy() -> BufferMapping:
     """Return this host's cache as a mapping of buffers.
 
     Use it as ``coffea.processor.Runner(cachestrategy=hepcache.cachestrategy)``,
-    or give what it returns to ``NanoEventsFactory.from_root(buffer_cache=...)``.
+    or pass its result to ``NanoEventsFactory.from_root(buffer_cache=...)``.
     """
     return _opened(os.getpid())
 

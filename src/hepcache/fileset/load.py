@@ -38,7 +38,7 @@ _JSON = (".json", ".json.gz")
 
 
 def load_fileset(source: object, *, treename: str | None = None) -> Fileset:
-    """Read a fileset in any form that coffea users have.
+    """Read a fileset in any form that coffea accepts.
 
     Parameters
     ----------
@@ -48,28 +48,28 @@ def load_fileset(source: object, *, treename: str | None = None) -> Fileset:
         with ``object_path`` and ``replicas``, a list of other paths and URLs of
         the same file) and perhaps ``metadata``, ``treename`` and
         ``preload``; a path of a JSON file with such a mapping (``.json`` or
-        ``.json.gz``); a ROOT file, with or without ``:tree`` behind it; a
+        ``.json.gz``); a ROOT file, with or without ``:tree`` after it; a
         directory, searched at every depth for ``*.root``; a glob; or a list
         of paths. A :class:`Fileset` is returned as it is.
     treename
-        Name of the tree in files for which the fileset gives none. What the
-        fileset says of one file comes first, then of a dataset, then this.
+        Name of the tree in files for which the fileset gives none. A file's own
+        tree comes first, then that of its dataset, then this one.
 
     Returns
     -------
     Fileset
-        The files in the order given; those of directories and globs sorted.
-        Files given by path form datasets named after their directories.
+        The files in the order of ``source``; those of directories and globs sorted.
+        Files named by path form datasets named after their directories.
 
     Raises
     ------
     BadFilesetError
-        The fileset can't be understood, or leads to no file.
+        The fileset can't be understood, or matches no file.
 
     Warns
     -----
     UserWarning
-        A file stands twice in one dataset, so its events count twice.
+        A dataset has a file twice, so its events count twice.
 
     Examples
     --------

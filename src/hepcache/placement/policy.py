@@ -72,37 +72,37 @@ def place(
 ) -> Placement:
     """Assign jobs to hosts.
 
-    A job goes to the host that holds most of its columns; of several that
-    hold as much, to the one that has least to do. The others go to
-    the nearest host by weighted distance that has room, the nearest jobs
-    first, so that what overflows is what lay farthest. The result does not
+    A job goes to the host that holds most of its columns; if several hosts
+    hold as much, to the least loaded one. The other jobs go to
+    the nearest host by weighted distance that has capacity left, the nearest
+    jobs first, so the farthest jobs go elsewhere. The result does not
     depend on the order of jobs or hosts.
 
     Parameters
     ----------
     jobs
-        Identities; chunks of one segment have the same and stay together
-        where the bound allows.
+        Identities; chunks of one segment have the same identity and stay together
+        if the bound allows it.
     shares
         Wanted share of every host, in any unit; positive.
     residency
-        What hosts hold.
+        The columns that hosts hold.
     costs
-        Expected cost of every job; all alike by default.
+        Expected cost of every job; equal by default.
     epsilon
         How far a host's load may exceed its fair share of the batch, as far as
         jobs can be divided.
     reread
-        Cost, in the unit of the costs, of reading one byte anew that another
-        host holds. To this come the seconds in which derived columns are computed
-        anew; where hosts hold any, costs are in seconds. Where it is given, a host
-        that holds so much that it would finish late gives up jobs, those first whose
-        move is cheapest, as long as the others finish them earlier, reading and
-        computing included.
+        Cost, in the unit of the costs, of reading one byte again that another
+        host holds. The seconds for computing derived columns again are added; if
+        hosts hold any, costs are in seconds. With ``reread``, a host whose columns
+        would make it finish late gives up jobs, those first whose
+        move is cheapest, as long as the others finish them earlier, including
+        reading and computing.
     patience
         Load per share up to which a host gives up nothing.
     factors
-        Factors of the hosts' distances; solved for from the shares by default.
+        Factors of the hosts' distances; by default calculated from the shares.
 
     Returns
     -------
@@ -112,8 +112,8 @@ def place(
     Raises
     ------
     ValueError
-        There are jobs and no hosts, as many costs as jobs are missing, or a
-        cost is negative or no number.
+        There are jobs and no hosts, the number of costs differs from that of jobs,
+        or a cost is negative or no number.
     """
     if not jobs:
         return Placement((), 0, 0, 0, dict.fromkeys(shares, 0.0))
@@ -163,18 +163,18 @@ def owners(
     count: int = 2,
     factors: Mapping[str, float] | None = None,
 ) -> list[tuple[str, ...]]:
-    """Return the hosts to which jobs belong by weighted distance, whatever hosts hold.
+    """Return the hosts to which jobs belong by weighted distance alone.
 
     Parameters
     ----------
     jobs
         Jobs.
     shares
-        Wanted share of every host, as :func:`place` takes them.
+        Wanted share of every host, as for :func:`place`.
     count
-        How many hosts per job.
+        Number of hosts per job.
     factors
-        As :func:`place` takes them.
+        As for :func:`place`.
 
     Returns
     -------

@@ -71,11 +71,11 @@ _TOLERANCE = 1e-4
 
 
 def distance_factors(shares: Mapping[str, float]) -> dict[str, float]:
-    """Solve for the factors by which hosts' distances are multiplied.
+    """Calculate the factors by which hosts' distances are multiplied.
 
-    They depend on the shares alone, so that they stay what they are when
-    hosts come and go: equal shares leave the published rule, all factors one,
-    and shares are met within about 5 %.
+    They depend on the shares alone, so they don't change when
+    hosts join or leave. With equal shares all factors are one, as in the published
+    rule. Shares are met within about 5 %.
 
     Parameters
     ----------
@@ -162,26 +162,26 @@ _CONFIDENCE = 4.0  # standard deviations by which a deviation must differ from c
 
 
 def calibrate(shares: Mapping[str, float], measured: Mapping[str, Measured]) -> dict[str, float]:
-    """Return the shares that would make hosts finish together.
+    """Return the shares with which hosts would finish together.
 
-    A host that did more per share than all together gets more. Nothing
-    changes for a host whose deviation is small or may be chance, so that
-    noise moves no ownership; a change is part of the way, and bounded, so
-    that one odd run does little and shares settle within a few.
+    A host with more throughput per share than the average gets a larger share. A
+    share doesn't change if the deviation is small or may be chance, so
+    noise moves no ownership. Each change is a fraction of the deviation, and
+    bounded, so one unusual run has little effect and shares settle within a few.
 
     Parameters
     ----------
     shares
         Present share of every host, in any unit; positive.
     measured
-        Of hosts that worked; a host without throughput or samples keeps its
+        Measurements of hosts that worked; a host without throughput or samples keeps its
         share.
 
     Returns
     -------
     dict
-        The new shares, in the same unit; the very same numbers for hosts of
-        which nothing is to be changed.
+        The new shares, in the same unit; exactly the same numbers for hosts
+        whose share doesn't change.
 
     Raises
     ------

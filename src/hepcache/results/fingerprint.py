@@ -44,30 +44,30 @@ _known: dict[int, tuple[list[Any], list[Any], _Members]] = {}
 
 
 def fingerprint(thing: Any) -> str:
-    """Return a hash of all that decides what a processor or function returns.
+    """Return a hash of everything that determines the results of a processor or function.
 
-    It is equal across processes, hosts, seeds of hashes and imports anew, wherever the
-    code stands: in a notebook, a module, a script, or sent along with a task.
+    It is equal across processes, hosts, hash seeds and repeated imports, and doesn't depend on
+    the place of the code: a notebook, a module, a script, or a task that carries it.
 
     It covers the compiled code (not comments, layout, names of local variables or files) and
     all user code that it reaches: functions, base classes with all their attributes,
-    decorators, closures, defaults and whatever is read by its name, in modules, too. It
-    covers the values that instances and modules hold now, those of NumPy, awkward, hist and
-    correctionlib included, and models by what they pickle. Of what is installed the versions
-    count of the distributions that are reached, Python's without its last number, and those of
-    awkward, coffea, hist, boost-histogram, numpy, uproot and vector in any case; and the files
-    of what comes from a directory or a repository.
+    decorators, closures, defaults and everything that is read by name, also in modules. It
+    covers the present values of instances and modules, including those of NumPy, awkward, hist
+    and correctionlib, and the pickled state of models. For installed packages it covers the
+    versions of the distributions that are reached (Python's without its last number), always
+    those of awkward, coffea, hist, boost-histogram, numpy, uproot and vector, and the files of
+    packages that are installed from a directory or a repository.
 
-    It counts more than it must in these cases: a module of the user that is imported inside a
+    It covers more than necessary in these cases: a module of the user that is imported inside a
     function, or used other than by ``module.name``, counts as a whole, and so does a class;
     names of variables that inner functions share count; annotations count in dataclasses and
-    of inner functions, elsewhere where code mentions them. Docstrings count where code mentions
+    of inner functions, elsewhere only if code mentions them. Docstrings count if code mentions
     ``__doc__``.
 
-    What is no function of code, values and events can't be seen: the clock, random numbers
-    without a seed, the network, files (see :func:`opened_files`), installed objects that were
-    changed at run time, whether two attributes hold one object or two equal ones, and what code
-    learns of its own place (``__file__``, ``__name__``, ``__module__``).
+    It can't cover anything that is no function of code, values and events: the clock, random
+    numbers without a seed, the network, files (see :func:`opened_files`), installed objects that
+    were changed at run time, whether two attributes are one object or two equal ones, and the
+    code's knowledge of its own place (``__file__``, ``__name__``, ``__module__``).
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ def fingerprint(thing: Any) -> str:
     Raises
     ------
     FingerprintError
-        Something that is reached can't be seen into; the message names it. An object that
-        defines ``__hepcache_fingerprint__()`` is known by what that returns, such as a
-        name and a version, instead of by its attributes.
+        An object that is reached can't be inspected; the message names it. If an object
+        defines ``__hepcache_fingerprint__()``, its return value, such as a
+        name and a version, replaces the object's attributes.
 
     Examples
     --------

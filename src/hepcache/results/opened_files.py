@@ -1,4 +1,4 @@
-"""Which files Python code opens while a chunk is processed, and what is in them."""
+"""Record the files that Python code opens while a chunk is processed, and their content."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class OpenedFiles:
     Attributes
     ----------
     read
-        Files that were opened for reading, whether they were there or not.
+        Files that were opened for reading, existing or not.
     written
         Files and directories that were opened for writing, made, renamed or
-        removed. Code that has such an effect has not done its work when its
-        result is taken from elsewhere.
+        removed. If the code's result is reused instead of computed, these effects
+        are missing.
     """
 
     read: set[str] = field(default_factory=set)
@@ -95,19 +95,20 @@ _digests: dict[str, tuple[tuple[int, ...], str]] = {}
 def opened_files(ignore: Callable[[str], bool] | None = None) -> Iterator[OpenedFiles]:
     """Record the files that Python code of this thread opens.
 
-    What compiled code opens by itself is not seen, nor what other threads open. Left out are
+    Files that compiled code or other threads open are not recorded. Left out are
     directories, the modules that Python imports from its own directories, its byte code,
     and ``/proc``, ``/sys`` and ``/dev``.
 
     Parameters
     ----------
     ignore
-        Returns whether an absolute path is left out; it is asked when the recording ends.
+        Function that returns whether an absolute path is left out; it is called when the
+        recording ends.
 
     Yields
     ------
     OpenedFiles
-        What was opened; it is complete when the recording has ended.
+        The opened files; complete when the recording has ended.
     """
     global _recording, _installed
     opened = OpenedFiles()
@@ -141,7 +142,7 @@ def unrecorded() -> Iterator[None]:
 
 
 def content_digest(path: str) -> str | None:
-    """Return a digest of a file's content, remembered while the file stays what it is.
+    """Return a digest of a file's content, which is remembered until the file changes.
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ def content_digest(path: str) -> str | None:
     Returns
     -------
     str or None
-        32 hexadecimal digits; ``None`` where there is no file that can be read.
+        32 hexadecimal digits; ``None`` if no file can be read there.
     """
     path = os.path.abspath(path)  # noqa: PTH100 - links stay links
     try:
