@@ -45,7 +45,7 @@ _PART_BYTES = 16 << 20
 
 
 class CloudStore(Store):
-    """Objects behind an HTTP service, by obstore, which retries what is transient.
+    """Objects of an HTTP service, through obstore, which retries transient failures.
 
     Parameters
     ----------
@@ -227,14 +227,14 @@ def open_cloud(
     timeout_seconds: float | str = 300,
     concurrency: int | str = _CONCURRENCY,
 ) -> CloudStore:
-    """Open ``ntpl+s3+https://host/bucket/path`` and its like.
+    """Open ``ntpl+s3+https://host/bucket/path`` and similar URIs.
 
     Parameters
     ----------
     access_key, secret_key, session_token
-        Credentials of S3. By default ``AWS_ACCESS_KEY_ID`` and its like, or
-        ``S3_ACCESS_KEY`` and ``S3_SECRET_KEY`` as ROOT has them; where there
-        are none, a host that is named is read without.
+        Credentials of S3. By default ``AWS_ACCESS_KEY_ID`` and related variables, or
+        ROOT's ``S3_ACCESS_KEY`` and ``S3_SECRET_KEY``. Without credentials, a host
+        that the URI names is read anonymously.
     region
         Region of S3, by default ``AWS_REGION``, ``S3_REGION`` or ``us-east-1``.
     concurrency

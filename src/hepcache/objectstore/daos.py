@@ -378,9 +378,9 @@ class DaosStore(Store):
     uri
         ``daos://pool/container/name``.
     object_class
-        DAOS's object class: how many replicas (``RP_2GX``) or parity parts
-        (``EC_2P1GX``), over how many targets (``S1``, ``SX``). It belongs to
-        the object's identity: readers must give the same. ``None`` for ``SX``.
+        DAOS's object class: number of replicas (``RP_2GX``) or parity parts
+        (``EC_2P1GX``), and of targets (``S1``, ``SX``). It is part of
+        the object's identity: readers must give the same class. ``None`` for ``SX``.
     concurrency
         Operations that one vector read has under way at most.
 

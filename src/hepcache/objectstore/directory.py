@@ -37,9 +37,9 @@ _LOCK = ".lock"
 
 
 class DirectoryStore(Store):
-    """Objects as files; each appears whole, by a rename.
+    """Objects as files; each appears complete, by a rename.
 
-    A put that is killed leaves a file ``part-...``, which :meth:`list` shows.
+    A killed put leaves a file ``part-...``, which :meth:`list` lists.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class DirectoryStore(Store):
 
 
 class FileStore(Store):
-    """A local file as a store that can only be read; its one object is called ``""``.
+    """A local file as a read-only store; its one object is called ``""``.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class FileStore(Store):
     Raises
     ------
     ObjectStoreError
-        It can't be opened.
+        The file can't be opened.
     """
 
     limit = 0

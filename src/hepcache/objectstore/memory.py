@@ -27,7 +27,7 @@ _publishing = threading.Lock()
 
 
 class MemoryStore(Store):
-    """Objects in memory, which other stores of this process share; gone with it.
+    """Objects in memory, shared by all stores of this process until it ends.
 
     Parameters
     ----------

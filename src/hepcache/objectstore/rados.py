@@ -228,10 +228,9 @@ def _conditional_write(
 class RadosStore(Store):
     """Objects of a pool, read asynchronously through librados.
 
-    librados itself sends a request again when an OSD comes back or another
-    takes over; what an OSD can't do just now is asked for again. What is raised is what stayed
-    without another answer for ``timeout_seconds``. How often an object is replicated, or how
-    it is erasure-coded, is the pool's.
+    librados itself repeats a request if an OSD comes back or another takes over. If an OSD
+    can't answer at the moment, hepcache repeats the request, and raises the error after
+    ``timeout_seconds``. The pool defines the replication or erasure coding of objects.
 
     Parameters
     ----------
@@ -240,8 +239,8 @@ class RadosStore(Store):
     conf, user
         Ceph's configuration file (``CEPH_CONF``, or Ceph's defaults) and client name.
     locator
-        Objects whose names have this many first parts in common are kept
-        together, by a common locator key: RADOS's distribution key. 0 spreads
+        Objects whose names have this many first parts in common are stored
+        together, by a common locator key: RADOS's distribution key. 0 distributes
         each by its own name. Readers must give the same number.
     concurrency
         Requests that one vector read has under way at most.
@@ -251,7 +250,7 @@ class RadosStore(Store):
     ConfigurationError
         The URI lacks a pool or a path.
     ObjectMissingError
-        There is no such pool.
+        The pool does not exist.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How a URI leads to a store."""
+"""Open the store that a URI names."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def open_store(uri: str, **options: Any) -> Store:
         ``ntpl+s3+https://host/bucket/path`` (or ``http``, as ROOT writes it),
         ``ntpl+s3://bucket/path`` (Amazon), ``ntpl+gs://``, ``ntpl+az://``,
         ``rados://pool/path``, ``daos://pool/container/name``,
-        ``ntpl+file:///directory``, ``ntpl+mem://name``. Options may stand
-        behind a question mark, but never credentials.
+        ``ntpl+file:///directory``, ``ntpl+mem://name``. Options may follow
+        a question mark, but never credentials.
     **options
-        The store's options, see its class. They win over those of the URI.
+        The store's options, see its class. They override those of the URI.
 
     Raises
     ------
     ConfigurationError
-        The URI or an option has no meaning.
+        The URI or an option is invalid.
     ObjectStoreError
         The store can't be reached.
     ImportError

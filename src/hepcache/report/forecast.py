@@ -267,13 +267,13 @@ class Forecast:
     Attributes
     ----------
     wall_s
-        Seconds that it is expected to take.
+        Expected seconds.
     low_s, high_s
-        Range. With ``checks``, the forecast over and times the largest factor
-        by which they were wrong, either way; those made from a cycle that hit
-        nothing count only where there are no others. Without any: from every
-        thread busy to the end and nothing besides (after a cycle that hit
-        nothing half of that), to all that a first pass does once being done again.
+        Range. With ``checks``: the forecast divided and multiplied by the largest
+        factor by which they were wrong; checks made from a cycle without hits
+        count only if there are no others. Without checks, the lower end is the time
+        with every thread busy to the end and no other work (half of it after a cycle
+        without hits); the upper end repeats all one-time work of a first pass.
     makespan_s, overhead_s
         Parts of ``wall_s``: from the first chunk to the last, and the rest.
     ideal_s
@@ -281,9 +281,9 @@ class Forecast:
     busiest
         The host that ends last; ``""`` without chunks.
     hit_ratio
-        Part of the decoded bytes that will come from caches.
+        Fraction of the decoded bytes that will come from caches.
     reread_bytes
-        Decoded bytes that will not.
+        Decoded bytes that will not come from caches.
     checks
         Forecasts of the latest cycles that can be checked.
     """

@@ -1,4 +1,4 @@
-"""What the next cycles would take with more room, other hosts or other weights; pure."""
+"""Forecast the next cycles with larger caches, other hosts or other weights; pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _EXPECTED = "ssd=FACTOR, hosts=+NUMBER, without=HOST or weights=speed"
 class Change:
     """One thing to change before the next cycle.
 
-    ``kind``: ``"ssd"``: the room of every host times ``value``; ``"hosts"``: as many hosts more;
-    ``"without"``: a host less; ``"weights"``: shares of the work by measured ``"speed"`` instead
-    of by threads.
+    ``kind``: ``"ssd"``: the cache of every host times ``value``; ``"hosts"``: number of additional
+    hosts; ``"without"``: one host fewer; ``"weights"``: shares of the work by measured ``"speed"``
+    instead of by threads.
     """
 
     kind: Kind
@@ -40,31 +40,31 @@ STANDARD = (Change("ssd", "2"), Change("hosts", "+1"), Change("weights", "speed"
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a change would do.
+    """The effect of a change.
 
     Attributes
     ----------
     change
-        The change, as it is written.
+        The change, in its text form.
     baseline_s
         Wall time of the next cycle without it.
     wall_s
-        Wall time of the next cycle with it. Caches hold what they hold now, so
-        that a chunk moves only where waiting takes longer than reading it again.
+        Wall time of the next cycle with it. Caches have their present content, so
+        a chunk moves only if waiting takes longer than reading it again.
     moved, reread_bytes
-        Chunks that are read on another host in it, and the decoded bytes that
-        it reads at the origin in all.
+        Chunks that are read on another host in that cycle, and the total decoded bytes
+        that it reads at the origin.
     settled_s
-        Wall time once every host holds its share: all that is no longer evicted,
-        and the chunks that are its own where they are placed anew.
+        Wall time when every host holds its share: all columns that are no longer evicted,
+        and its own chunks if they are placed anew.
     settled_bytes
         Decoded bytes that have to be read once until then.
     settled_hit_ratio
-        Part of the decoded bytes that come from caches then.
+        Fraction of the decoded bytes that come from caches then.
     shares
-        Part of the work that every host has then.
+        Fraction of the work that every host has then.
     note
-        What the figures assume; ``""`` for nothing special.
+        Assumptions of the figures; ``""`` for none.
     """
 
     change: str
@@ -80,9 +80,9 @@ class WhatIf:
 
 
 def change_of(text: str) -> Change:
-    """Return the change that a text means.
+    """Return the change that a text describes.
 
-    Raises ``ConfigurationError``: it means none.
+    Raises ``ConfigurationError``: it describes none.
 
     >>> change_of("ssd=1.5"), change_of("hosts=+1").kind
     (Change(kind='ssd', value='1.5'), 'hosts')
@@ -101,14 +101,14 @@ def change_of(text: str) -> Change:
 
 
 def what_if(records: Sequence[RunData], change: Change | str) -> WhatIf:
-    """Return what a change would do to the next cycles.
+    """Return the effect of a change on the next cycles.
 
     Parameters
     ----------
     records
         Consecutive cycles over the same chunks, oldest first; at least one.
     change
-        What to change, or its text.
+        The change, or its text.
 
     Raises
     ------

@@ -65,37 +65,37 @@ class _Drawn(_Shown):
 
 
 class Explanation(_Shown, ExplanationData):
-    """Why one cycle read what it read at the origin.
+    """The reasons why one cycle read at the origin.
 
     Attributes
     ----------
     title
-        What to call it.
+        Title of the explanation.
     cycle
-        Its number, from 1.
+        Number of the cycle, from 1.
     misses
-        What each chunk read there, by reason.
+        Columns that each chunk read at the origin, by reason.
     hit_ratio
-        Part of all columns of chunks that came from a cache.
+        Fraction of all columns of chunks that came from a cache.
     busy_s
         Seconds in chunks, over all threads.
     forecast
         The next cycle.
     what_if
-        What changes would do to it.
+        The effect of changes on it.
     derived
-        What derived columns took, and why they were computed, by function.
+        The cost of derived columns, and why they were computed, by function.
     profile
-        Where the time of ``process`` went, and which functions are worth marking.
+        How the time of ``process`` was spent, and which functions are worth marking.
     settings
-        Those of the run's record; ``started_with`` has its processor, arguments,
+        Settings of the run's record; ``started_with`` has its processor, arguments,
         command line and git commit.
     slowest
-        The chunks that took longest, the longest first.
+        The slowest chunks, the slowest first.
 
     Notes
     -----
-    In a notebook it shows itself, ``print`` of it with rich shows tables.
+    A notebook displays it; rich's ``print`` of it shows tables.
     """
 
     __slots__ = ()
@@ -115,22 +115,22 @@ def explain(
     ----------
     records
         Cycles over the same files, oldest first; at least one. The earlier
-        ones tell what was cached before, and how good forecasts are.
+        ones show what was cached before, and how good forecasts are.
     what_if
         Changes, such as ``"ssd=2"``; the standard ones by default.
     title
-        What to call it; by default as the last cycle is.
+        Title of the explanation; by default the name of the last cycle.
 
     Raises
     ------
     ConfigurationError
-        There is no cycle, or a change means nothing.
+        There is no cycle, or a change is invalid.
     """
     return Explanation.of(records, what_if=what_if, title=title)
 
 
 class RunRecord(RunData):
-    """What one run did.
+    """The record of one run.
 
     Attributes
     ----------
@@ -141,44 +141,44 @@ class RunRecord(RunData):
     began
         Seconds since the epoch, on the client's clock.
     wall_s
-        Seconds from the call to its result, look at the files included.
+        Seconds from the call to its result, including the check of the files.
     hosts
-        Threads of every host that could work, by host name.
+        Threads of every available host, by host name.
     chunks
         One record per chunk counted in the result.
     settings
-        The settings that matter for reading the numbers.
+        The settings that are needed to interpret the numbers.
     versions, machine
         Software, and the client's machine.
     skipped
         Files and chunks whose events the result lacks, because they were bad
-        and ``skipbadfiles`` allowed to skip them.
+        and ``skipbadfiles`` allowed hepcache to skip them.
     failed
         Chunks whose events the result lacks, because they failed and
-        ``failures="collect"`` kept what the others came to.
+        ``failures="collect"`` kept the result of the others.
     not_stored
-        Why results of chunks could not be stored for reuse, and of how many.
+        Why results of chunks could not be stored for reuse: number of chunks by reason.
     uncached
-        Why coffea itself read chunks, past the cache, and how many.
+        Why coffea itself read chunks without the cache: number of chunks by reason.
     overdue
-        Chunks that took many times what was expected, while their workers were alive.
+        Chunks that took many times longer than expected, while their workers were alive.
     columns
         Names of the columns that were touched.
     stored_bytes, stored_raw_bytes
-        Bytes that were written to the hosts' SSDs, and what they decode to.
+        Bytes that were written to the hosts' SSDs, and their decoded size.
     unkept_bytes
         Decoded bytes that were read at the origin and not written, because the
-        volume was too slow for the run, or memory short.
+        volume was too slow for the run, or memory was short.
     first_chunk_s
-        Seconds from when the cluster was asked for workers to the first chunk,
-        by the clocks of client and worker; ``None`` where there were workers
-        before, or nothing is known of it.
+        Seconds from the request for workers to the first chunk,
+        by the clocks of client and worker; ``None`` if there were workers
+        before, or it is unknown.
     places
-        Of files that have several places: what each place gave, how often
-        it failed, and why the last time.
+        For files with several places: bytes from each place, how often
+        it failed, and the last reason.
     kernels
-        What went through NFS and FS-Cache, for each kernel below the hosts
-        that has mounts which hold the run's files.
+        Bytes through NFS and FS-Cache, for each kernel of the hosts
+        with mounts that contain the run's files.
     """
 
     __slots__ = ()
@@ -186,12 +186,12 @@ class RunRecord(RunData):
     def explain(
         self, earlier: Sequence[RunRecord] = (), *, what_if: Sequence[str] | None = None
     ) -> Explanation:
-        """Say why the run read what it read at the origin, and what the next one will take.
+        """Explain why the run read at the origin, and how long the next one will take.
 
         Parameters
         ----------
         earlier
-            Records of earlier runs over the same files, oldest first; they tell
+            Records of earlier runs over the same files, oldest first; they show
             what was cached before.
         what_if
             Changes, as ``hepcache explain --what-if`` takes them; by default
@@ -235,7 +235,7 @@ class RunRecord(RunData):
 
 
 class CycleReport(_Drawn, CycleData, Sequence[RunRecord]):
-    """Records of consecutive cycles, and everything that is shown of them.
+    """Records of consecutive cycles, with their tables, figures and pages.
 
     Parameters
     ----------
@@ -244,13 +244,13 @@ class CycleReport(_Drawn, CycleData, Sequence[RunRecord]):
     title
         Heading of the report.
     phases
-        Seconds that a command took beside and with the cycles: ``start``,
-        ``cycles`` and ``report``; empty where nobody measured them.
+        Seconds of a command's phases: ``start``,
+        ``cycles`` and ``report``; empty if they were not measured.
 
     Notes
     -----
-    In a notebook the report shows itself; :meth:`to_html` and :meth:`to_json`
-    write files that stand alone, ``print`` of it with rich shows the table.
+    A notebook displays the report; :meth:`to_html` and :meth:`to_json`
+    write self-contained files, and rich's ``print`` of it shows the table.
     """
 
     record_type: ClassVar[type[RunRecord]] = RunRecord
@@ -268,7 +268,7 @@ class CycleReport(_Drawn, CycleData, Sequence[RunRecord]):
     def explain(
         self, cycle: int | None = None, *, what_if: Sequence[str] | None = None
     ) -> Explanation:
-        """Say why a cycle read what it read at the origin, and what the next one will take.
+        """Explain why a cycle read at the origin, and how long the next one will take.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
-"""RNTuples in object stores and in ROOT files: read them, write them, move them.
+"""Read, write and copy RNTuples in object stores and in ROOT files.
 
-A store is given by its URI, or as a :class:`~hepcache.objectstore.Store` that is open::
+A store is named by its URI, or is an open :class:`~hepcache.objectstore.Store`::
 
     put_files("rados://hep/zee", ["run1.root", "run2.root"])
     with open_ntuple("rados://hep/zee") as ntuple:

@@ -1,4 +1,4 @@
-"""What an ntuple in a store consists of, whether it is whole, and how it is removed."""
+"""Describe, verify and remove an ntuple in a store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hepcache.rntuple.transfer import JOURNALS
 
 @dataclass(frozen=True, slots=True)
 class NTupleInfo:
-    """What an ntuple in a store consists of.
+    """The parts of an ntuple in a store.
 
     Attributes
     ----------
@@ -36,9 +36,9 @@ class NTupleInfo:
     objects
         Objects besides the anchor.
     mapping
-        How pages were laid in objects; ``""`` where the writer doesn't say.
+        How pages are distributed over objects; ``""`` if the writer doesn't say.
     template
-        How an object's number makes its name.
+        Template that makes an object's name from its number.
     fields
         Names of the top-level fields.
     """
@@ -57,18 +57,18 @@ class NTupleInfo:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What :func:`verify` has found.
+    """The result of :func:`verify`.
 
     Attributes
     ----------
     entries, pages, objects, nbytes
         Their numbers in the ntuple, and the bytes of its pages.
     problems
-        What is wrong with an object, by its name.
+        Problem by name of the object.
     orphans
         Name and bytes of objects that no anchor leads to.
     unfinished
-        Whether a put did not end.
+        Whether a put was interrupted.
     """
 
     entries: int = 0
@@ -81,7 +81,7 @@ class Verdict:
 
 
 def describe(store: Store | str) -> NTupleInfo:
-    """Return what the ntuple in a store, or at its URI, consists of, by its envelopes alone.
+    """Return the parts of the ntuple in a store, or at its URI, according to its envelopes.
 
     Raises
     ------
@@ -111,14 +111,14 @@ def verify(store: Store | str, progress: Callable[[int], None] | None = None) ->
     Parameters
     ----------
     store
-        Where it is, a store or a URI.
+        Its store or its URI.
     progress
-        Called with the entries that were done.
+        Called with the number of finished entries.
 
     Raises
     ------
     ObjectStoreError
-        The store can't be reached, or refuses. Missing and damaged objects
+        The store can't be reached, or refuses access. Missing and damaged objects
         are problems in the result.
     """
     problems: dict[str, str] = {}
@@ -157,15 +157,15 @@ def _unfinished(orphans: tuple[tuple[str, int], ...]) -> bool:
 
 
 def remove(store: Store | str, *, orphans_only: bool = False) -> list[str]:
-    """Remove the ntuple in a store, or at its URI; return the names of the objects that went.
+    """Remove the ntuple in a store, or at its URI; return the names of the removed objects.
 
-    With ``orphans_only`` the ntuple stays, and what does not belong to it goes.
+    With ``orphans_only`` the ntuple stays, and only objects that don't belong to it are removed.
 
     Raises
     ------
     ObjectStoreError
-        The store fails. A damaged ntuple keeps all its objects when only
-        orphans are to go, since no one can say which they are.
+        The store fails. With ``orphans_only``, a damaged ntuple keeps all its objects,
+        because its orphans can't be identified.
     """
     with opened(store) as target:
         return _removed(target, orphans_only)

@@ -53,7 +53,7 @@ class NTuple:
     Parameters
     ----------
     store
-        Where its objects are.
+        The store of its objects.
     metadata
         The ntuple's envelopes, if the caller has them.
     options
@@ -66,7 +66,7 @@ class NTuple:
 
     Notes
     -----
-    Safe to use from several threads.
+    Several threads can use it.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class NTuple:
         Parameters
         ----------
         names
-            Names of fields; dots separate one from those it is in.
+            Names of fields; a dot separates a field from the field that contains it.
         low, high
             Entry range.
 
@@ -254,7 +254,7 @@ def open_ntuple(uri: str, *, options: ReadOptions | None = None, **store_options
     Parameters
     ----------
     uri
-        As :func:`~hepcache.objectstore.open_store` takes it.
+        As for :func:`~hepcache.objectstore.open_store`.
     options
         How pages are fetched.
     **store_options

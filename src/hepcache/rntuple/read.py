@@ -45,10 +45,10 @@ class ReadOptions:
     request_bytes
         Bytes of one request.
     group_bytes
-        Bytes that are decoded together: what a processor's own cache holds,
-        and memory that the next group gets again.
+        Bytes that are decoded together: as many as fit into a processor's cache, in
+        memory that the next group reuses.
     groups_ahead, requests_ahead
-        Groups and requests under way behind the group that is decoded.
+        Groups and requests under way beyond the group that is decoded.
     """
 
     gap_bytes: int = 64 << 10

@@ -70,14 +70,14 @@ _BLOB_BYTES = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """What :func:`put_files` has put.
+    """The result of :func:`put_files`.
 
     Attributes
     ----------
     name
         The ntuple's name.
     entries, clusters
-        Of all files together; no clusters are counted where TTrees were converted.
+        Numbers for all files together; clusters are not counted if TTrees were converted.
     nbytes, kept_bytes
         Bytes of all objects, and of those that an earlier put had stored.
     converted
@@ -104,37 +104,37 @@ def put_files(
 ) -> Put:
     """Put the same ntuple of one file or several into a store.
 
-    Sealed pages are copied bit by bit, and their checksums looked at on the
-    way. A put that was killed goes on where it stopped, if it is started
-    again with the same files and options.
+    Sealed pages are copied bit by bit, and their checksums are verified. To
+    continue a put that was killed, call it again with the same files and
+    options.
 
     Parameters
     ----------
     store
-        Where to, a store or a URI; what was there is replaced when all else is done.
+        The target, a store or a URI; the last step replaces an existing ntuple.
     files
         Local ROOT files: RNTuples of one schema, or TTrees of the same branches.
     tree
-        Name in the files; the only one, or ``Events``, if not given.
+        Name in the files; by default the only one, or ``Events``.
     options
-        Mapping, names and sizes of objects; pages and compression matter for
+        Mapping, names and sizes of objects; pages and compression apply to
         TTrees only.
     convert
         Whether TTrees may be converted.
     check
-        Whether every object is read back in the end.
+        Whether every object is read back at the end.
     progress
-        Called with the entries that were done.
+        Called with the number of finished entries.
 
     Raises
     ------
     ConfigurationError
         The files do not belong together, or have TTrees and ``convert`` isn't set.
     ObjectDamagedError
-        A page of a file is damaged, or an object is not what was put.
+        A page of a file is damaged, or an object differs from what was put.
     ObjectConflictError
-        Another put has published at this URI meanwhile: that one is whole, and
-        nothing is left of this one.
+        Another put has published at this URI meanwhile. Its ntuple is complete, and
+        nothing is left of this put.
     ObjectStoreError
         A file can't be read, or the store fails.
     """
@@ -465,13 +465,13 @@ def get_file(
     Parameters
     ----------
     store
-        Where the ntuple is, a store or a URI.
+        The store of the ntuple, or its URI.
     path
-        The file; it appears under its name when all of it is there.
+        The file; it gets this name when it is complete.
     overwrite
-        Whether a file of that name is replaced.
+        Whether an existing file is replaced.
     progress
-        Called with the entries that were done.
+        Called with the number of finished entries.
 
     Returns
     -------
@@ -481,7 +481,7 @@ def get_file(
     Raises
     ------
     ConfigurationError
-        There is a file of that name.
+        A file of that name exists.
     ObjectStoreError
         The store fails, or an object is missing or damaged.
     """

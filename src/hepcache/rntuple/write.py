@@ -58,23 +58,23 @@ class WriteOptions:
     ----------
     mapping
         ``"cluster"``, ``"cluster_column"``, ``"page"`` or ``"file"``; ``""`` for
-        what ROOT uses in the store, else ``"cluster"``.
+        ROOT's mapping in the store, else ``"cluster"``.
     compression
-        ``"zstd"``, ``"lz4"``, ``"zlib"``, ``"lzma"``, with a level behind a
+        ``"zstd"``, ``"lz4"``, ``"zlib"``, ``"lzma"``, with a level after a
         colon, or ``"none"``.
     page_bytes, cluster_bytes
         Bytes of a page and of a cluster before compression.
     checksums
-        Whether pages have one.
+        Whether pages have checksums.
     split
         Whether numbers are stored with all first bytes together, which
-        compresses better; ``None`` where they are compressed.
+        compresses better; ``None``: if they are compressed.
     template
         How objects are named; see :mod:`hepcache.rntuple.naming`.
     object_bytes
         Bytes of the largest object; ``None`` for the store's limit.
     puts
-        Objects on their way at a time.
+        Number of objects that are written at a time.
     """
 
     mapping: str = ""
@@ -355,30 +355,30 @@ class Sink:
     Parameters
     ----------
     store
-        Where to: a store or a URI.
+        The target: a store or a URI.
     name
-        The ntuple's name; the store's, where ROOT finds it by that (DAOS).
+        The ntuple's name; the store's, if ROOT finds it by that (DAOS).
     options
-        How.
+        How it is written.
     description
         Text for the header.
 
     Raises
     ------
     ConfigurationError
-        An option has no meaning.
+        An option is invalid.
     ObjectStoreError
         The store fails, now or in any later call.
 
     Attributes
     ----------
     closed
-        Whether nothing can be added any more.
+        Whether it accepts no more entries.
 
     Notes
     -----
-    Belongs to one thread. The ntuple can be read when :meth:`close` has
-    returned, and not before; leaving the context with an error drops it.
+    Use it in one thread. The ntuple can be read only when :meth:`close` has
+    returned; leaving the context with an error drops it.
 
     Examples
     --------
@@ -410,7 +410,7 @@ class Sink:
         self.closed = False
 
     def extend(self, array: Any) -> None:
-        """Add entries; the first call decides what the fields are.
+        """Add entries; the first call defines the fields.
 
         Parameters
         ----------
@@ -420,7 +420,7 @@ class Sink:
         Raises
         ------
         ConfigurationError
-            It has other fields than the first, or such as no ntuple can have.
+            Its fields differ from those of the first call, or no ntuple can have them.
         """
         layout = packed(array)
         form = layout.form
@@ -437,7 +437,7 @@ class Sink:
                 self._flush()
 
     def close(self) -> Anchor:
-        """Write what waits, and the anchor last."""
+        """Write waiting entries, and finally the anchor."""
         if self._writer is None:
             raise ConfigurationError("array", "an array, so that the fields are known", None)
         try:
@@ -448,11 +448,11 @@ class Sink:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the objects that were put, but for the anchor."""
+        """Bytes of the objects that were put, without the anchor."""
         return 0 if self._writer is None else self._writer.nbytes
 
     def abort(self) -> None:
-        """Stop; nothing will be seen of what was written."""
+        """Stop; readers will see nothing of the written objects."""
         if self._writer is not None:
             self._writer.abort()
         self.closed = True
@@ -537,13 +537,13 @@ def write_array(
     Parameters
     ----------
     store
-        Where to: a store or a URI.
+        The target: a store or a URI.
     name
         The ntuple's name.
     array
         An array of records, or a dict of arrays.
     options
-        How.
+        How it is written.
     """
     with Sink(store, name, options) as sink:
         sink.extend(array)
@@ -565,17 +565,17 @@ def write_tree(
     Parameters
     ----------
     store
-        Where to: a store or a URI.
+        The target: a store or a URI.
     tree
         uproot's tree.
     options
-        How.
+        How it is written.
     name
-        The ntuple's name; the tree's, if not given.
+        The ntuple's name; by default the tree's.
     fields
-        Its branches or top-level fields; all, if not given.
+        Its branches or top-level fields; all by default.
     step_bytes
-        Decoded data that is read at a time, as uproot's ``iterate`` has it.
+        Size of the decoded data that is read at a time, as in uproot's ``iterate``.
     progress
         Called with the number of entries that were written.
     """
