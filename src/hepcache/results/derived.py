@@ -88,21 +88,21 @@ def derived(function: Callable[..., Any]) -> DerivedColumn:
     Parameters
     ----------
     function
-        Takes events and returns one entry per event: an awkward array or record array of any
-        depth, or a NumPy array of shape ``(n_events,)`` or more. Entry *i* of the result must
-        depend on event *i* only, because chunks of other sizes share it. Its other arguments,
-        and the object of a method, are part of what the result is known by.
+        Function of events that returns one entry per event: an awkward array or record array of
+        any depth, or a NumPy array of shape ``(n_events,)`` or more. Entry *i* of the result must
+        depend on event *i* only, because chunks of other sizes share it. The function's other
+        arguments, and the object of a method, are part of the result's identity.
 
     Returns
     -------
     DerivedColumn
-        Called as the function is. It reads the result where it is stored for these events by
-        the same code (see :func:`hepcache.fingerprint`), and computes it otherwise.
+        Called like the function. It reads the result if the same code has stored it for these
+        events (see :func:`hepcache.fingerprint`), and computes it otherwise.
 
     Notes
     -----
-    Results are stored for the events of a chunk, as :class:`hepcache.Runner` gives them to a
-    processor. Of events that were filtered or changed before, or made by something else, the
+    Results are stored for the events of a chunk, as :class:`hepcache.Runner` passes them to a
+    processor. For events that were filtered or changed before, or made otherwise, the
     function is computed each time; reports say so.
 
     Examples
