@@ -14,6 +14,7 @@ import dask.config
 
 HOME = Path.home()
 PROGRESS = HOME / "progress"
+TOKEN = HOME / "token"
 state: dict[str, Any] = {}
 
 
@@ -23,6 +24,9 @@ def start(hosts: list[str]) -> dict[str, Any]:
 
     logging.basicConfig(level=logging.WARNING)
     dask.config.set({"hepcache.catalogue": str(HOME / "catalogue.sqlite")})
+    TOKEN.touch(mode=0o600)
+    TOKEN.write_text("a bearer token")
+    os.environ["BEARER_TOKEN_FILE"] = str(TOKEN)
     cluster = HTCondorCluster(
         cache_directory="/ssd/{user}/columns", log_directory=str(HOME / "logs"), memory="1.2 GB",
     )  # fmt: skip
@@ -54,6 +58,18 @@ def host_name() -> str:
     from hepcache.settings import settings
 
     return settings().host
+
+
+def tokens() -> list[list[str]]:
+    """Return the tokens that workers find, with the modes of their files."""
+    return list(state["client"].run(_token).values())
+
+
+def _token() -> list[str]:
+    path = Path(os.environ["BEARER_TOKEN_FILE"])
+    assert path.is_absolute()
+    assert path != TOKEN
+    return [path.read_text(), f"{path.stat().st_mode & 0o077:o}"]
 
 
 def cache_directories() -> list[str]:

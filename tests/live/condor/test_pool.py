@@ -33,6 +33,10 @@ def test_workers_are_on_their_hosts_and_talk_over_tls(submit: Submit) -> None:
     assert set(submit.call("cache_directories")) == {f"/ssd/{USER}/columns"}
 
 
+def test_jobs_have_the_users_token_for_themselves(submit: Submit) -> None:
+    assert submit.call("tokens") == [["a bearer token", "0"]] * len(WORKERS)
+
+
 def test_the_view_of_the_pool(submit: Submit) -> None:
     pool = submit.call("pool")
     by_name = {one["name"]: one for one in pool["machines"]}
