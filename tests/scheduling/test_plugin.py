@@ -206,6 +206,23 @@ def worker_side(worker: Any) -> dict[Any, tuple[float, ...]]:
     return {ts.key: ts.priority[:-1] for ts in worker.state.ready}
 
 
+def test_a_worker_whose_report_fails_stays_on_its_host() -> None:
+    """Dask leaves out of a heartbeat what could not be made."""
+
+    def failing(_: Any) -> Any:
+        raise RuntimeError("not now")
+
+    async def scene(on: Scene) -> tuple[str, str]:
+        async with on.host("a") as worker:
+            before = on.plugin.workers.update(worker.address)
+            worker.metrics[METRIC] = failing
+            await worker.heartbeat()
+            assert METRIC not in on.scheduler.workers[worker.address].metrics
+            return before, on.plugin.workers.update(worker.address)
+
+    assert play(scene) == ("a", "a")
+
+
 def test_a_worker_takes_tasks_in_the_order_that_is_in_the_books(gate: Gate) -> None:
     """Also after it turned out that a run's tasks take longer than anybody thought."""
 

@@ -221,7 +221,7 @@ def _note(path: Any, writes: bool) -> None:
 
 
 def _left_out(path: str) -> bool:
-    if path.startswith(_SYSTEM) or "/__pycache__/" in path:
+    if path.startswith(_SYSTEM) or "/__pycache__/" in f"{path}/":
         return True
     return path.endswith(_CODE) and path.startswith(_own_directories())
 

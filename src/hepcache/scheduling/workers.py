@@ -73,6 +73,8 @@ class WorkerTable:
         if ws is None:
             return self._hosts.get(address, address)
         report = ws.metrics.get(METRIC) or {}
+        if not report and address in self._reported:
+            return self._hosts[address]  # Dask leaves out a report that failed
         host = str(report.get("host") or ws.host)
         if (before := self._hosts.get(address)) is not None:
             self._members[before].discard(address)
