@@ -46,14 +46,15 @@ def test_only_store_is_mounted_with_fsc(configured: Facility) -> None:
 
 
 def test_the_pool_knows_the_worker_and_its_cache(configured: Facility) -> None:
-    ask = "condor_status -af Machine HepcacheHost HepcacheCapacityMiB"
+    # The collector of an emulated machine may need a while until it listens, too.
+    ask = "condor_status -af Machine HepcacheHost HepcacheCapacityMiB 2> /dev/null || true"
 
     def advertised() -> list[str]:
         # The startd advertises the machine before its cron job has looked at the cache.
         words = configured.server.run(ask).split()
         return [] if "undefined" in words else words
 
-    wait_until(advertised, timeout_s=120, what="the worker's startd")
+    wait_until(advertised, timeout_s=240, what="the worker's startd")
     machine, host, capacity_mib = advertised()
     assert machine == host == "worker.pool.test"
     assert 800 < int(capacity_mib) < 1024
