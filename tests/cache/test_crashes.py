@@ -45,7 +45,7 @@ def test_killed_fillers_leave_nothing_wrong(kind: Kind, tmp_path: Path) -> None:
     cache = opened(tmp_path / "c")
     chance = random.Random(7)
     served = 0
-    kills, latest_s = (200, 0.07) if isinstance(kind, Columns) else (80, 0.3)
+    kills, latest_s = (200, 0.07) if isinstance(kind, Columns) else (80, 0.6)
     for _ in range(kills):
         filler = FORK.Process(target=fill_for_ever, args=(kind, tmp_path / "c"))
         filler.start()
